@@ -99,12 +99,22 @@ void blocking_print_tasks(const struct blocking *b, struct text *out, const char
 /* gather.c */
 void gather_print(const struct blocking *b, struct text *out);
 
-/* tile.c: prints one micro-kernel */
+/* tile.c: prints the epilogue's function, then micro-kernels, which call it */
 #define TILE_UNROLL 4 /* steps of K */
 int tile_unroll(const struct blocking *b);
 /* Cache lines of the next panel that a tile prefetches in each unrolled step; together, the tiles of a block
  * prefetch all of it. */
 int tile_fetch_lines(const struct blocking *b);
-void tile_print(const struct blocking *b, struct text *out, int rows, int cols, bool last_panel);
+/* What the epilogue takes, which is printed as a function of one vector of sums: some views, and the values of index
+ * variables at the block's position with the vector's position in the tile. */
+struct tile_finish {
+    bool view[PROBLEM_MAX_VIEWS], value, row, col, vec;
+};
+struct tile_size {
+    int rows, cols;
+    bool last; /* for the last panel */
+};
+void tile_print_finish(const struct blocking *b, struct text *out, struct tile_finish *out_f);
+void tile_print(const struct blocking *b, struct text *out, const struct tile_finish *f, const struct tile_size *size);
 
 #endif

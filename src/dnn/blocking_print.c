@@ -3,6 +3,8 @@
 #include "dnn/blocking.h"
 #include "dnn/epilogue.h"
 
+#include <string.h>
+
 #define SAY(...) arena_printf(b->p->arena, __VA_ARGS__)
 
 static const char *c_type(const struct problem *p)
@@ -71,20 +73,52 @@ static void box_ranges(const struct blocking *b, struct text *out)
     }
 }
 
+/* The tiles of a kernel: which sizes occur. One size needs no table, and tiles of one height or width need no
+ * division. */
+struct sizes {
+    bool one, row[BLOCKING_MAX_PIXELS + 1], col[BLOCKING_MAX_PIXELS + 1];
+    int rows, cols; /* how many */
+    struct tile_size first;
+};
+
+static struct sizes sizes_of(const struct blocking *b)
+{
+    struct sizes s = {0};
+    int n = 0;
+    for (int last = 0; last < 2; last++)
+        for (int r = 1; r <= b->rows; r++)
+            for (int c = 1; c <= b->cols; c++) {
+                if (!b->used[last][r][c]) continue;
+                if (!n++) s.first = (struct tile_size){r, c, last};
+                s.rows += !s.row[r];
+                s.cols += !s.col[c];
+                s.row[r] = s.col[c] = true;
+            }
+    s.one = n == 1;
+    return s;
+}
+
 /* Prints the loops over the tiles of a block. */
-static void tile_loops(const struct blocking *b, struct text *out)
+static void tile_loops(const struct blocking *b, const struct sizes *sizes, struct text *out)
 {
     const int last = b->m.n - 1;
     for (int i = 0; i < last - 1; i++) text_open(out, "for (int64_t m%d = l%d; m%d < h%d; m%d++) {", i, i, i, i, i);
     for (int i = MAX(0, last - 1); i <= last; i++) {
         const int step = i == last ? b->cols : b->rows;
         const char *what = i == last ? "cols" : "rows";
+        if ((i == last ? sizes->cols : sizes->rows) == 1) {
+            const int only = i == last ? sizes->first.cols : sizes->first.rows;
+            text_open(out,
+                      only > 1 ? "for (int64_t m%d = l%d; m%d < h%d; m%d += %d) {"
+                               : "for (int64_t m%d = l%d; m%d < h%d; m%d++) {",
+                      i, i, i, i, i, only);
+            continue;
+        }
         text_line(out, "const int64_t n%s = (h%d - l%d + %d) / %d;", what, i, i, step - 1, step);
         text_open(out, "for (int64_t i%d = 0; i%d < n%s; i%d++) {", i, i, what, i);
         text_line(out, "const int64_t m%d = l%d + (h%d - l%d) * i%d / n%s;", i, i, i, i, i, what);
         text_line(out, "const int64_t %s = l%d + (h%d - l%d) * (i%d + 1) / n%s - m%d;", what, i, i, i, i, what, i);
     }
-    if (!last) text_line(out, "const int64_t rows = 1;");
 }
 
 static void close_tile_loops(const struct blocking *b, struct text *out)
@@ -215,11 +249,7 @@ static void panel_loops(const struct blocking *b, struct text *out)
  * next chunk, or the next outer index or block. */
 static void next_panel(const struct blocking *b, struct text *out)
 {
-    if (b->options.source == B_CALLER) return; /* the caller passes that address */
-    if (b->options.source != B_PACKED) {
-        text_line(out, "const char *next = (const char *)w;");
-        return;
-    }
+    if (b->options.source != B_PACKED) return; /* a caller passes that address, others do not prefetch */
     const char *g = b->nblock == 1 && b->nouter > 1 ? SAY("(g + 1 < %lld ? g + 1 : 0)", (long long)b->nouter) : "g";
     const char *next = SAY("%s", b_panel(b, g, "0", "lo"));
     if (b->nchunk > 1)
@@ -227,54 +257,78 @@ static void next_panel(const struct blocking *b, struct text *out)
     text_line(out, "const char *next = (const char *)(n + 1 < hi ? %s : %s);", b_panel(b, "g", "q", "(n + 1)"), next);
 }
 
-static const char *table_name(const struct blocking *b)
+/* The tile's function at the loops' position. */
+static const char *tile_name(const struct blocking *b, const struct sizes *sizes)
 {
     const bool odd = blocking_last(b) < b->width;
-    const char *at = "[rows - 1][cols - 1]";
+    const struct tile_size *first = &sizes->first;
+    if (sizes->one) return SAY("@tile_%d_%d%s", first->rows, first->cols, first->last ? "_last" : "");
+    const char *row = sizes->rows > 1 ? "rows" : SAY("%d", first->rows);
+    const char *col = sizes->cols > 1 ? "cols" : SAY("%d", first->cols);
+    const char *at = SAY("[%s][%s]", row, col);
     if (odd && b->panels > 1) return SAY("(n == %lld ? @tiles_last%s : @tiles%s)", (long long)b->panels - 1, at, at);
     return SAY("%s%s", odd ? "@tiles_last" : "@tiles", at);
 }
 
-static void call_tile(const struct blocking *b, struct text *out)
+/* Do partial sums wait in scratch, tile by tile? */
+static bool counts_tiles(const struct blocking *b)
 {
-    const struct problem *p = b->p;
-    const char *sums = "0";
-    if (b->nchunk > 1)
-        sums = b->partial >= 0 ? SAY("e%d + %s", b->partial, view_offset(b, &p->view[b->partial]))
-                               : SAY("block_sums + ((n - lo) * %lld + tile) * %lld", (long long)b->block_tiles,
-                                     (long long)b->rows * b->cols * b->width);
-    if (p->valued) {
-        text_line(out, "int64_t value[%d] = {0};", p->loops->ivars.n);
-        for (int i = 0; i < p->loops->ivars.n; i++) {
-            if (!set_has(p->valued, i)) continue;
-            const char *text = "0";
-            for (int k = 0; k < b->outer.n; k++)
-                if (b->outer.at[k].ivar[0] == i) text = SAY("g%d", k);
-            for (int k = 0; k < b->m.n; k++)
-                if (b->m.at[k].n && b->m.at[k].ivar[0] == i) text = SAY("m%d", k);
-            if (p->vector == i) text = SAY("n * %d", b->width);
-            text_line(out, "value[%d] = %s;", i, text);
-        }
-    }
-    text_put(out, "%*s%s(%s, w, %s, q, next, %s", out->indent * 4, "", table_name(b), a_position(b), sums,
-             p->valued ? "value" : "0");
-    for (int i = 0; i < p->nview; i++) text_put(out, ", e%d + %s", i, view_offset(b, &p->view[i]));
-    text_put(out, ");\n");
-    const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / tile_unroll(b));
-    text_line(out, "next += %lld; /* prefetched by this tile */", (long long)fetched);
-    text_line(out, "tile++;");
+    return b->nchunk > 1 && b->partial < 0;
 }
 
-static void operands(const struct blocking *b, struct text *out)
+static void tile_values(const struct blocking *b, struct text *out)
+{
+    const struct problem *p = b->p;
+    text_line(out, "int64_t value[%d] = {0};", p->loops->ivars.n);
+    for (int i = 0; i < p->loops->ivars.n; i++) {
+        if (!set_has(p->valued, i)) continue;
+        const char *text = "0";
+        for (int k = 0; k < b->outer.n; k++)
+            if (b->outer.at[k].ivar[0] == i) text = SAY("g%d", k);
+        for (int k = 0; k < b->m.n; k++)
+            if (b->m.at[k].n && b->m.at[k].ivar[0] == i) text = SAY("m%d", k);
+        if (p->vector == i) text = SAY("n * %d", b->width);
+        text_line(out, "value[%d] = %s;", i, text);
+    }
+}
+
+/* ", e1 + offset", or ", e1". */
+static void view_argument(const struct blocking *b, struct text *out, int view)
+{
+    const char *at = view_offset(b, &b->p->view[view]);
+    text_put(out, strcmp(at, "0") ? ", e%d + %s" : ", e%d", view, at);
+}
+
+static void call_tile(const struct blocking *b, const struct tile_finish *f, const struct sizes *sizes,
+                      struct text *out)
+{
+    const struct problem *p = b->p;
+    if (f->value) tile_values(b, out);
+    text_put(out, "%*s%s(%s, w", out->indent * 4, "", tile_name(b, sizes), a_position(b));
+    if (counts_tiles(b))
+        text_put(out, ", block_sums + ((n - lo) * %lld + tile) * %lld, q", (long long)b->block_tiles,
+                 (long long)b->rows * b->cols * b->width);
+    else if (b->nchunk > 1)
+        text_put(out, ", e%d + %s, q", b->partial, view_offset(b, &p->view[b->partial]));
+    if (tile_fetch_lines(b)) text_put(out, ", next");
+    if (f->value) text_put(out, ", value");
+    for (int i = 0; i < p->nview; i++)
+        if (f->view[i]) view_argument(b, out, i);
+    text_put(out, ");\n");
+    const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / tile_unroll(b));
+    if (fetched) text_line(out, "next += %lld; /* prefetched by this tile */", (long long)fetched);
+    if (counts_tiles(b)) text_line(out, "tile++;");
+}
+
+static void operands(const struct blocking *b, const struct tile_finish *f, struct text *out)
 {
     const struct problem *p = b->p;
     text_line(out, "const @real *const a = (const @real *)p[%d];", problem_operand(p, p->a.tensor));
     text_line(out, "const @real *const b = (const @real *)p[%d];", problem_operand(p, p->b.tensor));
     for (int i = 0; i < p->nview; i++) {
-        const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
-        const char *qualifier = p->view[i].node ? "const " : "";
-        text_line(out, "%s%s *const e%d = (%s%s *)p[%d];", qualifier, type, i, qualifier, type,
-                  problem_operand(p, p->view[i].tensor));
+        const char *type = epilogue_pointer(p, i);
+        if (f->view[i] || (b->nchunk > 1 && i == b->partial))
+            text_line(out, "%sconst e%d = (%s)p[%d];", type, i, type, problem_operand(p, p->view[i].tensor));
     }
     int64_t at = 0;
     if (b->gather) {
@@ -284,47 +338,60 @@ static void operands(const struct blocking *b, struct text *out)
     if (b->partials) text_line(out, "@real *const block_sums = scratch + %lld;", (long long)at);
     at += b->partials;
     if (b->options.source == B_SCRATCH) text_line(out, "@real *const panel_b = scratch + %lld;", (long long)at);
-    text_line(out, "(void)a, (void)b, (void)scratch;");
 }
 
-static void block_function(const struct blocking *b, struct text *out)
+/* Silences warnings about parameters that this kernel does not need. */
+static void unused_parameters(const struct blocking *b, struct text *out)
 {
     const bool one = b->options.source == B_CALLER;
+    const char *const name[] = {"scratch", "g", "block", "q", "next"};
+    const bool used[] = {b->gather || b->partials || b->options.source == B_SCRATCH,
+                         b->outer.n > 0 || (b->options.source == B_PACKED && b->nouter > 1), b->nblock > 1,
+                         !one || b->chunk_axis >= 0, !one || tile_fetch_lines(b) > 0};
+    const char *line = "";
+    for (int i = 0; i < COUNT_OF(name); i++)
+        if (!used[i]) line = SAY("%s%s(void)%s", line, *line ? ", " : "", name[i]);
+    if (*line) text_line(out, "%s;", line);
+}
+
+static void block_function(const struct blocking *b, const struct tile_finish *f, const struct sizes *sizes,
+                           struct text *out)
+{
+    const bool one = b->options.source == B_CALLER, chunks = !one && b->chunk_axis >= 0;
     text_put(out, "/* The pixels of one block for %s */\n", one ? "chunk q of panel n" : "the panels [lo, hi)");
     text_put(out,
              "static void @block_panels(char *const *p, @real *scratch, int64_t g, int64_t block, int64_t %s)\n{\n",
              one ? "n, int64_t q, const char *next" : "lo, int64_t hi");
     out->indent++;
-    operands(b, out);
+    unused_parameters(b, out);
+    operands(b, f, out);
     outer_digits(b, out);
     box_ranges(b, out);
-    if (!one) text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
+    if (chunks) text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
     if (b->gather) gather_print(b, out);
     if (!one) text_open(out, "for (int64_t n = lo; n < hi; n++) {");
     if (b->options.source == B_SCRATCH) panel_loops(b, out);
     text_line(out, "const @real *const w = %s;",
               b->options.source == B_SCRATCH ? "panel_b" : b_panel(b, "g", "q", "n"));
     next_panel(b, out);
-    text_line(out, "int64_t tile = 0;");
-    tile_loops(b, out);
-    call_tile(b, out);
+    if (counts_tiles(b)) text_line(out, "int64_t tile = 0;");
+    tile_loops(b, sizes, out);
+    call_tile(b, f, sizes, out);
     close_tile_loops(b, out);
-    text_line(out, "(void)tile;");
-    for (int i = 0; i < 2 && !one; i++) text_close(out, "}");
-    text_line(out, "(void)block, (void)g;");
+    if (!one) text_close(out, "}");
+    if (chunks) text_close(out, "}");
     out->indent--;
     text_put(out, "}\n\n");
 }
 
-/* -- the sizes of tiles that occur, by rows and columns */
-
-static void tile_table(const struct blocking *b, struct text *out, bool last)
+/* The functions of tiles, by rows and columns. */
+static void tile_table(const struct blocking *b, const struct sizes *sizes, struct text *out, bool last)
 {
-    text_put(out, "static @tile_function *const @tiles%s[%d][%d] = {", last ? "_last" : "", b->rows, b->cols);
+    text_put(out, "static __typeof__(@tile_%d_%d%s) *const @tiles%s[%d][%d] = {", sizes->first.rows, sizes->first.cols,
+             sizes->first.last ? "_last" : "", last ? "_last" : "", b->rows + 1, b->cols + 1);
     for (int r = 1; r <= b->rows; r++)
         for (int c = 1; c <= b->cols; c++)
-            if (b->used[last][r][c])
-                text_put(out, "[%d][%d] = @tile_%d_%d%s, ", r - 1, c - 1, r, c, last ? "_last" : "");
+            if (b->used[last][r][c]) text_put(out, "[%d][%d] = @tile_%d_%d%s, ", r, c, r, c, last ? "_last" : "");
     text_put(out, "};\n");
 }
 
@@ -347,29 +414,25 @@ void blocking_print_head(const struct blocking *b, struct text *out)
 
 void blocking_print_block(const struct blocking *b, struct text *out)
 {
-    const struct problem *p = b->p;
     if (b->nrun > 1) {
         text_put(out, "/* offsets of the runs of K in a%s */\n", b->options.source == B_PACKED ? "" : " and b");
         run_table(b, out, "@run_a", b->a_stride);
-        if (b->options.source != B_PACKED) run_table(b, out, "@run_b", p->b.view.s);
+        if (b->options.source != B_PACKED) run_table(b, out, "@run_b", b->p->b.view.s);
         text_put(out, "\n");
     }
     if (flips(b)) flip_function(b, out);
+    struct tile_finish finish = {0};
+    tile_print_finish(b, out, &finish);
     for (int last = 0; last < 2; last++)
         for (int r = 1; r <= b->rows; r++)
             for (int c = 1; c <= b->cols; c++)
-                if (b->used[last][r][c]) tile_print(b, out, r, c, last);
-    text_put(
-        out,
-        "typedef void @tile_function(const @real *, const @real *, @real *, int64_t, const char *, const int64_t *");
-    for (int i = 0; i < p->nview; i++)
-        text_put(out, ", %s%s *", p->view[i].node ? "const " : "",
-                 dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name);
-    text_put(out, ");\n");
-    if (b->panels > 1 || blocking_last(b) == b->width) tile_table(b, out, false);
-    if (blocking_last(b) < b->width) tile_table(b, out, true);
-    text_put(out, "\n");
-    block_function(b, out);
+                if (b->used[last][r][c]) tile_print(b, out, &finish, &(struct tile_size){r, c, last});
+    const struct sizes sizes = sizes_of(b);
+    const bool odd = blocking_last(b) < b->width;
+    if (!sizes.one && (b->panels > 1 || !odd)) tile_table(b, &sizes, out, false);
+    if (!sizes.one && odd) tile_table(b, &sizes, out, true);
+    if (!sizes.one) text_put(out, "\n");
+    block_function(b, &finish, &sizes, out);
 }
 
 void blocking_print(const struct blocking *b, struct text *out)

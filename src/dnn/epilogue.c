@@ -31,6 +31,17 @@ const char *epilogue_type(const struct epilogue *e)
     return vector_type(e, e->p->dtype);
 }
 
+const char *epilogue_view_type(const struct epilogue *e, int view)
+{
+    return vector_type(e, e->p->loops->tensors.at[e->p->view[view].tensor].dtype);
+}
+
+const char *epilogue_pointer(const struct problem *p, int view)
+{
+    const struct dtype_def *d = dtype_def(p->loops->tensors.at[p->view[view].tensor].dtype);
+    return arena_printf(p->arena, "%s%s *", p->view[view].node ? "const " : "", d->c_name);
+}
+
 static bool is_register_type(enum sol_dtype t)
 {
     return t == SOL_F32 || t == SOL_F64;
@@ -50,21 +61,27 @@ static int64_t vector_stride(const struct epilogue *e, int view)
     return e->p->view[view].s[e->p->vector];
 }
 
+/* The address of a view's first lane: "e1", "(e1 + 16)". */
+static const char *address(struct epilogue *e, struct text *out, int view)
+{
+    const char *at = e->place(e->user, out, view);
+    return strcmp(at, "0") ? SAY(e, "(e%d + %s)", view, at) : SAY(e, "e%d", view);
+}
+
 /* A load of `valid` lanes, as the text of a vector. */
 static const char *load(struct epilogue *e, struct text *out, int view, int valid)
 {
     const enum sol_dtype t = e->p->loops->tensors.at[e->p->view[view].tensor].dtype;
     const int64_t step = vector_stride(e, view);
-    const char *type = vector_type(e, t), *at = e->place(e->user, out, view);
-    if (!step) return SAY(e, "@sol_splat_%sx%d(e%d[%s])", short_type(t), e->lanes, view, at);
-    if (step == 1 && valid == e->lanes && is_register_type(t)) return SAY(e, "*(const %s *)(e%d + %s)", type, view, at);
+    const char *type = vector_type(e, t), *at = address(e, out, view);
+    if (!step) return SAY(e, "@sol_splat_%sx%d(*%s)", short_type(t), e->lanes, at);
+    if (step == 1 && valid == e->lanes && is_register_type(t)) return SAY(e, "*(const %s *)%s", type, at);
     const char *name = SAY(e, "x%d_", e->temps++);
     text_line(out, "%s %s = {0};", type, name);
     if (step == 1 && is_register_type(t))
-        text_line(out, "__builtin_memcpy(&%s, e%d + %s, %d);", name, view, at, valid * dtype_def(t)->bytes);
+        text_line(out, "__builtin_memcpy(&%s, %s, %d);", name, at, valid * dtype_def(t)->bytes);
     else
-        text_line(out, "for (int l = 0; l < %d; l++) %s[l] = e%d[%s + l * %lld];", valid, name, view, at,
-                  (long long)step);
+        text_line(out, "for (int l = 0; l < %d; l++) %s[l] = %s[l * %lld];", valid, name, at, (long long)step);
     return name;
 }
 
@@ -81,16 +98,17 @@ static void store(struct epilogue *e, struct text *out, int view, const char *va
     const struct dtype_def *d = dtype_def(e->p->loops->tensors.at[e->p->view[view].tensor].dtype);
     const enum sol_dtype t = e->p->loops->tensors.at[e->p->view[view].tensor].dtype;
     const int64_t step = vector_stride(e, view);
-    const char *at = e->place(e->user, out, view);
+    const char *at = address(e, out, view);
+    e->used[view] = true;
     if (step == 1 && is_register_type(t)) {
         if (valid == e->lanes)
-            text_line(out, "*(%s *)(e%d + %s) = %s;", vector_type(e, t), view, at, value);
+            text_line(out, "*(%s *)%s = %s;", vector_type(e, t), at, value);
         else
-            text_line(out, "__builtin_memcpy(e%d + %s, &%s, %d);", view, at, value, valid * d->bytes);
+            text_line(out, "__builtin_memcpy(%s, &%s, %d);", at, value, valid * d->bytes);
         return;
     }
-    text_line(out, "for (int l = 0; l < %d; l++) e%d[%s + l * %lld] = (%s)%s[l];", valid, view, at, (long long)step,
-              d->c_name, value);
+    text_line(out, "for (int l = 0; l < %d; l++) %s[l * %lld] = (%s)%s[l];", valid, at, (long long)step, d->c_name,
+              value);
 }
 
 static const char *read_hook(void *user, struct print_expr *pe, int32_t node)
@@ -103,14 +121,15 @@ static const char *read_hook(void *user, struct print_expr *pe, int32_t node)
             return pe->lanes == 1 && pe->lane ? SAY(e, "%s[%s]", w->made[i].name, pe->lane) : w->made[i].name;
     const int view = find_view(e->p, w->stmt, node);
     if (view < 0) return NULL;
-    if (pe->lanes > 1 && e->held[view]) return e->held[view];
-    if (pe->lanes > 1) return load(e, pe->out, view, w->valid);
-    const char *at = e->place(e->user, pe->out, view);
+    e->used[view] = true;
+    if (pe->lanes > 1) return e->held[view] ? e->held[view] : load(e, pe->out, view, w->valid);
     const int64_t step = vector_stride(e, view);
-    if (!pe->lane || !step) return SAY(e, "e%d[%s]", view, at);
-    if (w->valid < e->lanes) /* lanes past the end read what the first lane reads */
-        return SAY(e, "e%d[%s + (%s < %d ? %s : 0) * %lld]", view, at, pe->lane, w->valid, pe->lane, (long long)step);
-    return SAY(e, "e%d[%s + %s * %lld]", view, at, pe->lane, (long long)step);
+    const char *lane = pe->lane && step ? pe->lane : "0";
+    if (w->valid < e->lanes && *lane != '0') /* lanes past the end read what the first lane reads */
+        lane = SAY(e, "(%s < %d ? %s : 0)", lane, w->valid, lane);
+    if (e->held[view]) return SAY(e, "%s[%s]", e->held[view], lane);
+    return SAY(e, step == 1 || *lane == '0' ? "%s[%s]" : "%s[%s * %lld]", address(e, pe->out, view), lane,
+               (long long)step);
 }
 
 static const char *ivar_hook(void *user, int ivar)
@@ -167,10 +186,7 @@ void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int v
 
 void epilogue_parameters(const struct problem *p, struct text *out)
 {
-    for (int i = 0; i < p->nview; i++) {
-        const struct dtype_def *d = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype);
-        text_put(out, ", %s%s *e%d", p->view[i].node ? "const " : "", d->c_name, i);
-    }
+    for (int i = 0; i < p->nview; i++) text_put(out, ", %se%d", epilogue_pointer(p, i), i);
 }
 
 void epilogue_parameters_used(const struct problem *p, struct text *out)

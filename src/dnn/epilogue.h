@@ -17,10 +17,15 @@ struct epilogue {
     void *user;
     /* Names of vectors that already hold a view (a bias, loaded once for many pixels); NULL: none. */
     const char *held[PROBLEM_MAX_VIEWS];
+    bool used[PROBLEM_MAX_VIEWS]; /* set for the views that epilogue_print has read or stored */
 };
 
 /* The vector type of the sums: "f32x16". */
 const char *epilogue_type(const struct epilogue *e);
+/* The vector type of a view: that of its element's compute type. */
+const char *epilogue_view_type(const struct epilogue *e, int view);
+/* "const float *": how a pointer to the elements of a view is declared. */
+const char *epilogue_pointer(const struct problem *p, int view);
 /* Prints the statements that take the sums from the variable `sum` to memory. Only the first `valid` lanes are
  * stored. */
 void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int valid);

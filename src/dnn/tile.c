@@ -1,21 +1,28 @@
 /* One micro-kernel: R rows x C columns of pixels by V vectors of output channels, in registers. Every pixel's address
  * is the same pointer plus a constant, so the loop over K keeps only the accumulators, V weights and one broadcast in
  * registers. Each piece of K is summed from 0 and then added to the sum of the pieces before, which lies in memory:
- * several short sums lose less to rounding than one long sum. The last piece runs the epilogue. */
+ * several short sums lose less to rounding than one long sum. After the last piece, a function that all micro-kernels
+ * of the kernel share takes each vector of sums through the epilogue to memory. */
 #include "dnn/blocking.h"
 #include "dnn/epilogue.h"
 
-#define INLINE_WEIGHT 24 /* epilogues up to this weight are printed once per register, heavier ones as a loop */
+#include <string.h>
+
+#define INLINE_WEIGHT 24 /* epilogues up to this weight are called for each register, heavier ones in a loop */
+#define LINE 124         /* characters, about */
 
 #define SAY(...) arena_printf(t->b->p->arena, __VA_ARGS__)
 
 struct tile {
     const struct blocking *b;
     struct text *out;
+    const char *name;              /* "1_5", "1_5_last" */
     int rows, cols, vectors, last; /* last: lanes in use of the last vector */
     const char *type;
+    const struct tile_finish *finish;
     /* the position that is printed: numbers, or names of variables in a loop */
     const char *row, *col, *vec;
+    struct tile_finish noted; /* while the epilogue's function is printed: what it takes */
 };
 
 static int64_t row_stride(const struct blocking *b, const int64_t *stride)
@@ -46,26 +53,27 @@ static bool axis_is(const struct axis *x, int ivar)
 
 static const char *ivar_value(void *user, int ivar)
 {
-    const struct tile *t = user;
+    struct tile *t = user;
     const struct blocking *b = t->b;
-    const char *more = "0";
-    if (axis_is(&b->m.at[b->m.n - 1], ivar)) more = t->col;
-    if (b->m.n > 1 && axis_is(&b->m.at[b->m.n - 2], ivar)) more = t->row;
-    if (ivar == b->p->vector) more = arena_printf(b->p->arena, "%s * %d", t->vec, b->lanes);
-    return arena_printf(b->p->arena, "(value[%d] + %s)", ivar, more);
+    const bool col = axis_is(&b->m.at[b->m.n - 1], ivar), vec = ivar == b->p->vector;
+    const bool row = b->m.n > 1 && axis_is(&b->m.at[b->m.n - 2], ivar);
+    t->noted.value = true;
+    t->noted.row |= row;
+    t->noted.col |= col;
+    t->noted.vec |= vec;
+    if (vec) return SAY("(value[%d] + vec * %d)", ivar, b->lanes);
+    return row || col ? SAY("(value[%d] + %s)", ivar, row ? "row" : "col") : SAY("value[%d]", ivar);
 }
 
-static void head(const struct tile *t, bool last_panel)
+static void head(const struct tile *t)
 {
     const struct blocking *b = t->b;
-    text_put(t->out, "/* %d x %d pixels by %d vectors%s */\n", t->rows, t->cols, t->vectors,
-             last_panel ? ", the last" : "");
-    text_put(t->out,
-             "@NOINLINE void @tile_%d_%d%s(const @real *x, const @real *w, @real *sums, int64_t "
-             "chunk, "
-             "const char *next, const int64_t *value",
-             t->rows, t->cols, last_panel ? "_last" : "");
-    epilogue_parameters(b->p, t->out);
+    text_put(t->out, "@NOINLINE void @tile_%s(const @real *x, const @real *w", t->name);
+    if (b->nchunk > 1) text_put(t->out, ", @real *sums, int64_t chunk");
+    if (tile_fetch_lines(b)) text_put(t->out, ", const char *next");
+    if (t->finish->value) text_put(t->out, ", const int64_t *value");
+    for (int i = 0; i < b->p->nview; i++)
+        if (t->finish->view[i]) text_put(t->out, ", %se%d", epilogue_pointer(b->p, i), i);
     text_put(t->out, ")\n{\n");
     t->out->indent++;
 }
@@ -73,6 +81,30 @@ static void head(const struct tile *t, bool last_panel)
 static const char *acc(const struct tile *t, int r, int c, int v)
 {
     return arena_printf(t->b->p->arena, "a%d_%d", r * t->cols + c, v);
+}
+
+/* Statements, several of which share a line. */
+struct packed {
+    struct text *out;
+    const char *end; /* of a line */
+    int indent, column;
+};
+
+static void packed_add(struct packed *p, const char *statement)
+{
+    const int n = (int)strlen(statement);
+    if (p->column && p->column + n >= LINE) {
+        text_put(p->out, "%s\n", p->end);
+        p->column = 0;
+    }
+    text_put(p->out, "%*s%s", p->column ? 1 : p->indent * 4, "", statement);
+    p->column += n + 1;
+}
+
+static void packed_end(struct packed *p)
+{
+    if (p->column) text_put(p->out, "%s\n", p->end);
+    p->column = 0;
 }
 
 /* Where the sums of one register lie between chunks, as an address. */
@@ -86,13 +118,13 @@ static const char *partial(const struct tile *t, int r, int c, int v)
         const int64_t *s = b->p->view[b->partial].s;
         at = r * row_stride(b, s) + c * col_stride(b, s) + v * b->lanes;
     }
-    return arena_printf(b->p->arena, "sums + %lld", (long long)at);
+    return at ? SAY("(sums + %lld)", (long long)at) : "sums";
 }
 
 /* Where the sums of earlier pieces lie, as a vector. */
 static const char *earlier_sums(const struct tile *t, int r, int c, int v)
 {
-    if (t->b->nchunk > 1) return SAY("*(%s *)(%s)", t->type, partial(t, r, c, v));
+    if (t->b->nchunk > 1) return SAY("*(%s *)%s", t->type, partial(t, r, c, v));
     return SAY("total[%d]", (r * t->cols + c) * t->vectors + v);
 }
 
@@ -116,7 +148,7 @@ static void start(const struct tile *t)
 {
     const struct blocking *b = t->b;
     text_put(t->out, "%*s%s ", t->out->indent * 4, "", t->type);
-    EACH(t, r, c, v) text_put(t->out, "%s%s", r + c + v ? ", " : "", acc(t, r, c, v));
+    EACH(t, r, c, v) text_put(t->out, "%s%s%s", r + c + v ? ", " : "", acc(t, r, c, v), has_pieces(b) ? "" : " = {0}");
     text_put(t->out, ";\n");
     if (has_pieces(b) && b->nchunk == 1)
         text_line(t->out, "volatile %s total[%d]; /* in memory: registers are for the sums */", t->type,
@@ -131,23 +163,34 @@ static void clear(const struct tile *t)
     text_put(t->out, "(%s){0};\n", t->type);
 }
 
-/* Prints one step of K, `u` steps after the pointers. */
-static void step(const struct tile *t, int u, int64_t pitch)
+/* " + 16"; nothing for 0. */
+static const char *plus(const struct tile *t, int64_t n)
+{
+    return n ? SAY(" + %lld", (long long)n) : "";
+}
+
+/* Defines the macro of one step of K, which is `u` steps after the pointers. It is a macro because it adds to
+ * registers of the function. */
+static void step_macro(const struct tile *t, int64_t pitch)
 {
     const struct blocking *b = t->b;
     const int64_t ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride);
-    text_open(t->out, "{");
+    struct packed lines = {t->out, " \\", 1, 0};
+    text_put(t->out, "#define @step_%s(u) { \\\n", t->name);
     for (int v = 0; v < t->vectors; v++)
-        text_line(t->out, "const %s w%d = *(const %s *)(wk + %lld);", t->type, v, t->type,
-                  (long long)(u * pitch + v * b->lanes));
-    for (int r = 0; r < t->rows; r++)
-        for (int c = 0; c < t->cols; c++) {
-            const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride) + u * ks;
-            text_put(t->out, "%*s{ const @real s = xk[%lld];", t->out->indent * 4, "", (long long)at);
-            for (int v = 0; v < t->vectors; v++) text_put(t->out, " %s += s * w%d;", acc(t, r, c, v), v);
-            text_put(t->out, " }\n");
-        }
-    text_close(t->out, "}");
+        packed_add(&lines, SAY("const %s w%d = *(const %s *)(wk + u * %lld%s);", t->type, v, t->type, (long long)pitch,
+                               plus(t, v * b->lanes)));
+    packed_end(&lines);
+    for (int i = 0; i < t->rows * t->cols; i++) {
+        const int r = i / t->cols, c = i % t->cols;
+        const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride);
+        const char *one =
+            SAY("{ const @real s = xk[u%s%s];", ks == 1 ? "" : SAY(" * %lld", (long long)ks), plus(t, at));
+        for (int v = 0; v < t->vectors; v++) one = SAY("%s %s += s * w%d;", one, acc(t, r, c, v), v);
+        packed_add(&lines, SAY("%s }", one));
+    }
+    packed_end(&lines);
+    text_put(t->out, "}\n");
 }
 
 /* Prints a run over a group's channels: each pixel's vector is loaded once, and channel u of every group is spread over
@@ -190,23 +233,22 @@ int tile_fetch_lines(const struct blocking *b)
 static void steps(const struct tile *t, int64_t pitch, int64_t last)
 {
     const struct blocking *b = t->b;
-    const int64_t ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride);
-    const int unroll = tile_unroll(b);
-    text_open(t->out, "for (; k >= %d; k -= %d) {", unroll, unroll);
-    for (int i = 0; i < tile_fetch_lines(b); i++) text_line(t->out, "__builtin_prefetch(next + %d, 0, 2);", 64 * i);
-    if (tile_fetch_lines(b)) text_line(t->out, "next += %d;", 64 * tile_fetch_lines(b));
-    if (b->group >= 0) group_run(t);
-    for (int u = 0; u < unroll && b->group < 0; u++) step(t, u, pitch);
-    text_line(t->out, "xk += %lld;", (long long)(unroll * ks));
-    text_line(t->out, "wk += %lld;", (long long)(unroll * pitch));
-    text_close(t->out, "}");
-    if (b->len % unroll || last % unroll) {
-        text_open(t->out, "for (; k > 0; k--) {");
-        step(t, 0, pitch);
-        text_line(t->out, "xk += %lld;", (long long)ks);
-        text_line(t->out, "wk += %lld;", (long long)pitch);
-        text_close(t->out, "}");
+    const long long ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride), width = pitch;
+    const int unroll = tile_unroll(b), lines = tile_fetch_lines(b);
+    text_open(t->out, "for (; k >= %d; k -= %d, xk += %lld, wk += %lld) {", unroll, unroll, unroll * ks,
+              unroll * width);
+    for (int i = 0; i < lines; i++) text_line(t->out, "__builtin_prefetch(next%s, 0, 2);", plus(t, 64 * i));
+    if (lines) text_line(t->out, "next += %d;", 64 * lines);
+    if (b->group >= 0) {
+        group_run(t);
+    } else {
+        const char *all = "";
+        for (int u = 0; u < unroll; u++) all = SAY("%s%s@step_%s(%d)", all, u ? " " : "", t->name, u);
+        text_line(t->out, "%s", all);
     }
+    text_close(t->out, "}");
+    if (b->len % unroll || last % unroll)
+        text_line(t->out, "for (; k > 0; k--, xk += %lld, wk += %lld) @step_%s(0)", ks, width, t->name);
 }
 
 /* The part of K that a chunk has; the last chunk may have less. */
@@ -248,27 +290,31 @@ static void begin_run(const struct tile *t, const char *declare)
 static void add_earlier_sums(const struct tile *t, const char *condition)
 {
     text_open(t->out, "if (%s) {", condition);
+    struct packed lines = {t->out, "", t->out->indent, 0};
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            text_line(t->out, "{ %s s = {0}; __builtin_memcpy(&s, %s, %d); %s += s; }", t->type, partial(t, r, c, v),
-                      t->last * t->b->p->bytes, acc(t, r, c, v));
+            packed_add(&lines, SAY("{ %s s = {0}; __builtin_memcpy(&s, %s, %d); %s += s; }", t->type,
+                                   partial(t, r, c, v), t->last * t->b->p->bytes, acc(t, r, c, v)));
         else
-            text_line(t->out, "%s += %s;", acc(t, r, c, v), earlier_sums(t, r, c, v));
+            packed_add(&lines, SAY("%s += %s;", acc(t, r, c, v), earlier_sums(t, r, c, v)));
     }
+    packed_end(&lines);
     text_close(t->out, "}");
 }
 
 static void leave(const struct tile *t)
 {
+    struct packed lines = {t->out, "", t->out->indent, 0};
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            text_line(t->out, "__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v),
-                      t->last * t->b->p->bytes);
+            packed_add(&lines, SAY("__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v),
+                                   t->last * t->b->p->bytes));
         else
-            text_line(t->out, "%s = %s;", earlier_sums(t, r, c, v), acc(t, r, c, v));
+            packed_add(&lines, SAY("%s = %s;", earlier_sums(t, r, c, v), acc(t, r, c, v)));
     }
+    packed_end(&lines);
 }
 
 /* Ends the loop over pieces. */
@@ -325,15 +371,11 @@ static void sum_runs(const struct tile *t, const struct extent *e)
 static void sum_chunk(const struct tile *t, const struct extent *e)
 {
     const struct blocking *b = t->b;
-    clear(t);
-    if (b->nrun > 1)
-        text_open(t->out, "for (int64_t i = 0; i < %s; i++) {", e->nrun);
-    else
-        text_open(t->out, "{");
+    if (b->nrun > 1) text_open(t->out, "for (int64_t i = 0; i < %s; i++) {", e->nrun);
     begin_run(t, "const @real *");
     text_line(t->out, "int64_t k = %s;", e->len);
     steps(t, e->pitch, e->last);
-    text_close(t->out, "}");
+    if (b->nrun > 1) text_close(t->out, "}");
     if (b->nchunk == 1) return;
     add_earlier_sums(t, "chunk");
     text_open(t->out, "if (chunk < %lld) {", (long long)b->nchunk - 1);
@@ -342,51 +384,116 @@ static void sum_chunk(const struct tile *t, const struct extent *e)
     text_close(t->out, "}");
 }
 
-static void sum(const struct tile *t)
+static void sum(const struct tile *t, const struct extent *e)
 {
-    const struct extent e = extent_of(t);
     text_line(t->out, "const @real *wk = w;");
     if (t->b->sum_len)
-        sum_lengths(t, &e);
+        sum_lengths(t, e);
     else if (t->b->sum_runs)
-        sum_runs(t, &e);
+        sum_runs(t, e);
     else
-        sum_chunk(t, &e);
+        sum_chunk(t, e);
 }
 
-/* Loads operands that are the same for all pixels of the tile, once for each vector. */
+/* -- the epilogue */
+
+/* Is the view the same for all pixels of a tile? Then it is loaded once for each vector. */
+static bool is_held(const struct blocking *b, int view)
+{
+    const int64_t *s = b->p->view[view].s;
+    return b->p->view[view].node && !row_stride(b, s) && !col_stride(b, s);
+}
+
+static const char *here(void *user, struct text *out, int view)
+{
+    (void)user, (void)out, (void)view;
+    return "0";
+}
+
+static struct epilogue epilogue_of(struct tile *t)
+{
+    return (struct epilogue){
+        .p = t->b->p, .target = t->b->target, .lanes = t->b->lanes, .place = place, .ivar = ivar_value, .user = t};
+}
+
+/* The function for vectors of which `valid` lanes are in use. */
+static void finish_function(const struct blocking *b, struct text *out, int valid, struct tile_finish *f)
+{
+    struct tile t = {.b = b, .out = out};
+    struct text body = text_new(b->p->arena);
+    struct epilogue e = epilogue_of(&t);
+    e.place = here;
+    body.indent = 1;
+    for (int i = 0; i < b->p->nview; i++)
+        if (is_held(b, i)) e.held[i] = arena_printf(b->p->arena, "h%d", i);
+    epilogue_print(&e, &body, "sum", valid);
+    *f = t.noted;
+    memcpy(f->view, e.used, sizeof f->view);
+    text_put(out, "/* The epilogue of one vector of sums%s */\n", valid < b->lanes ? ", the last of a row" : "");
+    text_put(out, "@INLINE void @finish%s(const %s sum", valid < b->lanes ? "_last" : "", epilogue_type(&e));
+    for (int i = 0; i < b->p->nview; i++) {
+        if (!f->view[i]) continue;
+        if (is_held(b, i))
+            text_put(out, ", const %s h%d", epilogue_view_type(&e, i), i);
+        else
+            text_put(out, ", %se%d", epilogue_pointer(b->p, i), i);
+    }
+    if (f->value) text_put(out, ", const int64_t *value");
+    text_put(out, "%s%s%s", f->row ? ", int64_t row" : "", f->col ? ", int64_t col" : "",
+             f->vec ? ", int64_t vec" : "");
+    text_put(out, ")\n{\n%s}\n\n", body.at);
+}
+
+void tile_print_finish(const struct blocking *b, struct text *out, struct tile_finish *f)
+{
+    const int last = blocking_last(b), rest = last % b->lanes;
+    if (b->panels > 1 || last >= b->lanes) finish_function(b, out, b->lanes, f);
+    if (rest) finish_function(b, out, rest, f);
+}
+
+/* Declares vectors of what is the same for all pixels. */
 static void hold(struct tile *t, struct epilogue *e, int valid)
 {
-    const struct problem *p = t->b->p;
     t->row = t->col = "0";
-    for (int i = 0; i < p->nview; i++) {
-        const int64_t *s = p->view[i].s;
-        e->held[i] = NULL;
-        if (p->view[i].node && !row_stride(t->b, s) && !col_stride(t->b, s))
-            e->held[i] = epilogue_hold(e, t->out, i, valid);
+    for (int i = 0; i < t->b->p->nview; i++)
+        if (is_held(t->b, i) && t->finish->view[i]) e->held[i] = epilogue_hold(e, t->out, i, valid);
+}
+
+/* The call for the sums at t's position. */
+static const char *call(struct tile *t, const struct epilogue *e, const char *sum, int valid)
+{
+    const char *text = SAY("@finish%s(%s", valid < t->b->lanes ? "_last" : "", sum);
+    for (int i = 0; i < t->b->p->nview; i++) {
+        if (!t->finish->view[i]) continue;
+        const char *at = e->held[i] ? "" : place(t, t->out, i);
+        if (e->held[i])
+            text = SAY("%s, %s", text, e->held[i]);
+        else
+            text = SAY(strcmp(at, "0") ? "%s, e%d + %s" : "%s, e%d", text, i, at);
     }
+    if (t->finish->value) text = SAY("%s, value", text);
+    if (t->finish->row) text = SAY("%s, %s", text, t->row);
+    if (t->finish->col) text = SAY("%s, %s", text, t->col);
+    return t->finish->vec ? SAY("%s, %s);", text, t->vec) : SAY("%s);", text);
 }
 
 static void finish_inline(struct tile *t, struct epilogue *e)
 {
+    struct packed lines = {t->out, "", t->out->indent, 0};
     for (int v = 0; v < t->vectors; v++) {
         const int valid = v == t->vectors - 1 ? t->last : t->b->lanes;
-        text_open(t->out, "{");
-        t->vec = arena_printf(t->b->p->arena, "%d", v);
+        t->vec = SAY("%d", v);
         hold(t, e, valid);
-        for (int r = 0; r < t->rows; r++)
-            for (int c = 0; c < t->cols; c++) {
-                t->row = arena_printf(t->b->p->arena, "%d", r);
-                t->col = arena_printf(t->b->p->arena, "%d", c);
-                text_open(t->out, "{");
-                epilogue_print(e, t->out, acc(t, r, c, v), valid);
-                text_close(t->out, "}");
-            }
-        text_close(t->out, "}");
+        for (int i = 0; i < t->rows * t->cols; i++) {
+            t->row = SAY("%d", i / t->cols);
+            t->col = SAY("%d", i % t->cols);
+            packed_add(&lines, call(t, e, acc(t, i / t->cols, i % t->cols, v), valid));
+        }
+        packed_end(&lines);
     }
 }
 
-/* Prints the epilogue as a loop, with the sums in an array: [vector][row][column]. */
+/* With the sums in an array: [vector][row][column]. */
 static void finish_loop(struct tile *t, struct epilogue *e)
 {
     text_put(t->out, "%*sconst %s all[] = {", t->out->indent * 4, "", t->type);
@@ -401,34 +508,39 @@ static void finish_loop(struct tile *t, struct epilogue *e)
         text_open(t->out, "for (int64_t v = %d; v < %d; v++) {", from, to);
         t->vec = "v";
         hold(t, e, part ? t->last : t->b->lanes);
-        text_line(t->out, "for (int64_t r = 0; r < %d; r++)", t->rows);
-        text_open(t->out, "for (int64_t c = 0; c < %d; c++) {", t->cols);
         t->row = "r";
         t->col = "c";
-        text_line(t->out, "const %s sum = all[(v * %d + r) * %d + c];", t->type, t->rows, t->cols);
-        epilogue_print(e, t->out, "sum", part ? t->last : t->b->lanes);
-        text_close(t->out, "}");
+        text_line(t->out, "for (int64_t r = 0; r < %d; r++)", t->rows);
+        text_line(t->out, "    for (int64_t c = 0; c < %d; c++)", t->cols);
+        text_line(t->out, "        %s",
+                  call(t, e, SAY("all[(v * %d + r) * %d + c]", t->rows, t->cols), part ? t->last : t->b->lanes));
         text_close(t->out, "}");
     }
 }
 
-void tile_print(const struct blocking *b, struct text *out, int rows, int cols, bool last_panel)
+void tile_print(const struct blocking *b, struct text *out, const struct tile_finish *f, const struct tile_size *size)
 {
-    const int lanes = last_panel ? blocking_last(b) : b->width;
-    struct tile t = {.b = b, .out = out, .rows = rows, .cols = cols, .vectors = (lanes + b->lanes - 1) / b->lanes};
-    struct epilogue e = {
-        .p = b->p, .target = b->target, .lanes = b->lanes, .place = place, .ivar = ivar_value, .user = &t};
+    const int lanes = size->last ? blocking_last(b) : b->width;
+    struct tile t = {.b = b,
+                     .out = out,
+                     .rows = size->rows,
+                     .cols = size->cols,
+                     .vectors = (lanes + b->lanes - 1) / b->lanes,
+                     .finish = f};
+    struct epilogue e = epilogue_of(&t);
+    t.name = arena_printf(b->p->arena, "%d_%d%s", t.rows, t.cols, size->last ? "_last" : "");
     t.last = lanes - (t.vectors - 1) * b->lanes;
     t.type = epilogue_type(&e);
-    head(&t, last_panel);
+    const struct extent extent = extent_of(&t);
+    text_put(out, "/* %d x %d pixels by %d vectors%s */\n", t.rows, t.cols, t.vectors, size->last ? ", the last" : "");
+    if (b->group < 0) step_macro(&t, extent.pitch);
+    head(&t);
     start(&t);
-    sum(&t);
+    sum(&t, &extent);
     if (b->p->weight <= INLINE_WEIGHT)
         finish_inline(&t, &e);
     else
         finish_loop(&t, &e);
-    text_line(out, "(void)sums, (void)chunk, (void)value, (void)next;");
-    epilogue_parameters_used(b->p, out);
     out->indent--;
     text_put(out, "}\n\n");
 }
