@@ -74,6 +74,15 @@ struct offset {
 void offset_add(struct offset *o, const char *index, int64_t stride);
 const char *offset_text(const struct offset *o);
 
+/* lines.c: statements, several of which share a line */
+struct lines {
+    struct text *out;
+    const char *end;    /* of each line: "", or " \\" in a macro */
+    int indent, column; /* column: characters of the line so far */
+};
+void lines_add(struct lines *l, const char *statement);
+void lines_end(struct lines *l); /* the next statement begins a line */
+
 /* axes.c: index variables merged into axes */
 
 #define AXIS_MAX_IVARS 8

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define INLINE_WEIGHT 24 /* epilogues up to this weight are called for each register, heavier ones in a loop */
-#define LINE 124         /* characters, about */
 
 #define SAY(...) arena_printf(t->b->p->arena, __VA_ARGS__)
 
@@ -83,30 +82,6 @@ static const char *acc(const struct tile *t, int r, int c, int v)
     return arena_printf(t->b->p->arena, "a%d_%d", r * t->cols + c, v);
 }
 
-/* Statements, several of which share a line. */
-struct packed {
-    struct text *out;
-    const char *end; /* of a line */
-    int indent, column;
-};
-
-static void packed_add(struct packed *p, const char *statement)
-{
-    const int n = (int)strlen(statement);
-    if (p->column && p->column + n >= LINE) {
-        text_put(p->out, "%s\n", p->end);
-        p->column = 0;
-    }
-    text_put(p->out, "%*s%s", p->column ? 1 : p->indent * 4, "", statement);
-    p->column += n + 1;
-}
-
-static void packed_end(struct packed *p)
-{
-    if (p->column) text_put(p->out, "%s\n", p->end);
-    p->column = 0;
-}
-
 /* Where the sums of one register lie between chunks, as an address. */
 static const char *partial(const struct tile *t, int r, int c, int v)
 {
@@ -175,21 +150,21 @@ static void step_macro(const struct tile *t, int64_t pitch)
 {
     const struct blocking *b = t->b;
     const int64_t ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride);
-    struct packed lines = {t->out, " \\", 1, 0};
-    text_put(t->out, "#define @step_%s(u) { \\\n", t->name);
+    struct lines lines = {t->out, " \\", 1, 0};
+    text_put(t->out, "#define @step_%s(u) { /* products of one element of K */ \\\n", t->name);
     for (int v = 0; v < t->vectors; v++)
-        packed_add(&lines, SAY("const %s w%d = *(const %s *)(wk + u * %lld%s);", t->type, v, t->type, (long long)pitch,
-                               plus(t, v * b->lanes)));
-    packed_end(&lines);
+        lines_add(&lines, SAY("const %s w%d = *(const %s *)(wk + u * %lld%s);", t->type, v, t->type, (long long)pitch,
+                              plus(t, v * b->lanes)));
+    lines_end(&lines);
     for (int i = 0; i < t->rows * t->cols; i++) {
         const int r = i / t->cols, c = i % t->cols;
         const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride);
         const char *one =
             SAY("{ const @real s = xk[u%s%s];", ks == 1 ? "" : SAY(" * %lld", (long long)ks), plus(t, at));
         for (int v = 0; v < t->vectors; v++) one = SAY("%s %s += s * w%d;", one, acc(t, r, c, v), v);
-        packed_add(&lines, SAY("%s }", one));
+        lines_add(&lines, SAY("%s }", one));
     }
-    packed_end(&lines);
+    lines_end(&lines);
     text_put(t->out, "}\n");
 }
 
@@ -290,31 +265,31 @@ static void begin_run(const struct tile *t, const char *declare)
 static void add_earlier_sums(const struct tile *t, const char *condition)
 {
     text_open(t->out, "if (%s) {", condition);
-    struct packed lines = {t->out, "", t->out->indent, 0};
+    struct lines lines = {t->out, "", t->out->indent, 0};
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            packed_add(&lines, SAY("{ %s s = {0}; __builtin_memcpy(&s, %s, %d); %s += s; }", t->type,
-                                   partial(t, r, c, v), t->last * t->b->p->bytes, acc(t, r, c, v)));
+            lines_add(&lines, SAY("{ %s s = {0}; __builtin_memcpy(&s, %s, %d); %s += s; }", t->type,
+                                  partial(t, r, c, v), t->last * t->b->p->bytes, acc(t, r, c, v)));
         else
-            packed_add(&lines, SAY("%s += %s;", acc(t, r, c, v), earlier_sums(t, r, c, v)));
+            lines_add(&lines, SAY("%s += %s;", acc(t, r, c, v), earlier_sums(t, r, c, v)));
     }
-    packed_end(&lines);
+    lines_end(&lines);
     text_close(t->out, "}");
 }
 
 static void leave(const struct tile *t)
 {
-    struct packed lines = {t->out, "", t->out->indent, 0};
+    struct lines lines = {t->out, "", t->out->indent, 0};
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            packed_add(&lines, SAY("__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v),
-                                   t->last * t->b->p->bytes));
+            lines_add(&lines, SAY("__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v),
+                                  t->last * t->b->p->bytes));
         else
-            packed_add(&lines, SAY("%s = %s;", earlier_sums(t, r, c, v), acc(t, r, c, v)));
+            lines_add(&lines, SAY("%s = %s;", earlier_sums(t, r, c, v), acc(t, r, c, v)));
     }
-    packed_end(&lines);
+    lines_end(&lines);
 }
 
 /* Ends the loop over pieces. */
@@ -479,7 +454,7 @@ static const char *call(struct tile *t, const struct epilogue *e, const char *su
 
 static void finish_inline(struct tile *t, struct epilogue *e)
 {
-    struct packed lines = {t->out, "", t->out->indent, 0};
+    struct lines lines = {t->out, "", t->out->indent, 0};
     for (int v = 0; v < t->vectors; v++) {
         const int valid = v == t->vectors - 1 ? t->last : t->b->lanes;
         t->vec = SAY("%d", v);
@@ -487,9 +462,9 @@ static void finish_inline(struct tile *t, struct epilogue *e)
         for (int i = 0; i < t->rows * t->cols; i++) {
             t->row = SAY("%d", i / t->cols);
             t->col = SAY("%d", i % t->cols);
-            packed_add(&lines, call(t, e, acc(t, i / t->cols, i % t->cols, v), valid));
+            lines_add(&lines, call(t, e, acc(t, i / t->cols, i % t->cols, v), valid));
         }
-        packed_end(&lines);
+        lines_end(&lines);
     }
 }
 

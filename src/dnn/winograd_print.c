@@ -58,49 +58,76 @@ static void transforms(const struct winograd *w, struct text *out)
 
 /* -- input */
 
-/* One vector of channels from c on, of which `count` exist. */
-static void input_vector(const struct winograd *w, struct text *out, int count)
+/* Prints `name(0) name(1) ..`, which are uses of a macro. */
+static void uses(const struct winograd *w, struct text *out, const char *name, int n)
+{
+    struct lines lines = {out, "", out->indent, 0};
+    for (int i = 0; i < n; i++) lines_add(&lines, SAY("%s(%d)", name, i));
+    lines_end(&lines);
+}
+
+/* Defines the macro that transforms column j of one vector of channels from c on, of which `count` exist. */
+static void input_column(const struct winograd *w, struct text *out, int count)
 {
     const int n = w->points;
-    text_line(out, "@vec t[%d][%d];", n, n);
-    for (int j = 0; j < n; j++) {
-        text_open(out, "{");
-        text_line(out, "@vec d[%d]%s, o[%d];", n, count < w->b.lanes ? " = {0}" : "", n);
-        for (int i = 0; i < n; i++) {
-            const char *at = SAY("x + %d * rows + %d * cols + c", i, j);
-            if (count < w->b.lanes)
-                text_line(out, "__builtin_memcpy(&d[%d], %s, %d);", i, at, count * w->p.bytes);
-            else
-                text_line(out, "d[%d] = *(const @vec *)(%s);", i, at);
-        }
-        text_line(out, "@input_line(d, o);");
-        for (int i = 0; i < n; i++) text_line(out, "t[%d][%d] = o[%d];", i, j, i);
-        text_close(out, "}");
-    }
+    struct lines lines = {out, " \\", 1, 0};
+    text_put(out, "#define @input_column%s(j) { /* reads and transforms column j */ \\\n",
+             count < w->b.lanes ? "_last" : "");
+    lines_add(&lines, SAY("@vec d[%d]%s, o[%d];", n, count < w->b.lanes ? " = {0}" : "", n));
+    lines_end(&lines);
     for (int i = 0; i < n; i++) {
-        text_open(out, "{");
-        text_line(out, "@vec o[%d];", n);
-        text_line(out, "@input_line(t[%d], o);", i);
-        for (int j = 0; j < n; j++)
-            text_line(out, "*(@vec *)(v + %lld + c) = o[%d];", (long long)(i * n + j) * w->v_plane, j);
-        text_close(out, "}");
+        const char *at = SAY("x + %d * rows + j * cols + c", i);
+        lines_add(&lines, count < w->b.lanes ? SAY("__builtin_memcpy(&d[%d], %s, %d);", i, at, count * w->p.bytes)
+                                             : SAY("d[%d] = *(const @vec *)(%s);", i, at));
     }
+    lines_end(&lines);
+    lines_add(&lines, "@input_line(d, o);");
+    for (int i = 0; i < n; i++) lines_add(&lines, SAY("t[%d][j] = o[%d];", i, i));
+    lines_end(&lines);
+    text_put(out, "}\n");
+}
+
+/* Defines the macro that transforms row i and stores it. */
+static void input_row(const struct winograd *w, struct text *out)
+{
+    const int n = w->points;
+    struct lines lines = {out, " \\", 1, 0};
+    text_put(out, "#define @input_row(i) { /* transforms and stores row i */ \\\n");
+    lines_add(&lines, SAY("@vec o[%d];", n));
+    lines_add(&lines, "@input_line(t[i], o);");
+    lines_end(&lines);
+    for (int j = 0; j < n; j++)
+        lines_add(&lines,
+                  SAY("*(@vec *)(v + (i * %d + %d) * INT64_C(%lld) + c) = o[%d];", n, j, (long long)w->v_plane, j));
+    lines_end(&lines);
+    text_put(out, "}\n");
+}
+
+/* One vector of channels from c on. */
+static void input_vector(const struct winograd *w, struct text *out, const char *column)
+{
+    text_line(out, "@vec t[%d][%d];", w->points, w->points);
+    uses(w, out, column, w->points);
+    uses(w, out, "@input_row", w->points);
 }
 
 static void input_function(const struct winograd *w, struct text *out)
 {
     const int lanes = w->b.lanes;
     const int64_t whole = w->channels.size / lanes * lanes;
+    input_column(w, out, lanes);
+    if (whole < w->channels.size) input_column(w, out, (int)(w->channels.size - whole));
+    input_row(w, out);
     text_put(out, "/* Transforms the %d x %d pixels from x on, all channels, into v. */\n", w->points, w->points);
     text_put(out, "static void @input_tile(const @real *x, int64_t rows, int64_t cols, @real *v)\n{\n");
     out->indent++;
     text_open(out, "for (int64_t c = 0; c < %lld; c += %d) {", (long long)whole, lanes);
-    input_vector(w, out, lanes);
+    input_vector(w, out, "@input_column");
     text_close(out, "}");
     if (whole < w->channels.size) {
         text_open(out, "{");
         text_line(out, "const int64_t c = %lld;", (long long)whole);
-        input_vector(w, out, (int)(w->channels.size - whole));
+        input_vector(w, out, "@input_column_last");
         text_close(out, "}");
     }
     out->indent--;
@@ -198,9 +225,27 @@ static const char *place(void *user, struct text *out, int view)
     return offset_text(&o);
 }
 
-static void output_vector(const struct winograd *w, struct text *out, const char *c, int valid)
+/* Defines the macro that transforms column j of vector c of the products. */
+static void output_column(const struct winograd *w, struct text *out)
 {
-    struct placing at = {.w = w, .c = c};
+    const int n = w->points, m = w->m;
+    struct lines lines = {out, " \\", 1, 0};
+    text_put(out, "#define @output_column(j) { /* reads and transforms column j */ \\\n");
+    lines_add(&lines, SAY("@vec d[%d], r[%d];", n, m));
+    lines_end(&lines);
+    for (int i = 0; i < n; i++)
+        lines_add(&lines, SAY("d[%d] = *(const @vec *)(m + (%d + j) * INT64_C(%lld) + c * %d);", i, i * n,
+                              (long long)w->m_plane, w->b.lanes));
+    lines_end(&lines);
+    lines_add(&lines, "@output_line(d, r);");
+    for (int i = 0; i < m; i++) lines_add(&lines, SAY("t[%d][j] = r[%d];", i, i));
+    lines_end(&lines);
+    text_put(out, "}\n");
+}
+
+static void output_vector(const struct winograd *w, struct text *out, int valid)
+{
+    struct placing at = {.w = w, .c = "c"};
     struct epilogue e = {.p = &w->p, .target = w->target, .lanes = w->b.lanes, .place = place, .user = &at};
     const int n = w->points, m = w->m;
     text_line(out, "@vec t[%d][%d], o[%d][%d];", m, n, m, m);
@@ -209,17 +254,10 @@ static void output_vector(const struct winograd *w, struct text *out, const char
         const int64_t *s = w->p.view[v].s;
         if (w->p.view[v].node && !s[w->rows] && !s[w->cols]) e.held[v] = epilogue_hold(&e, out, v, valid);
     }
-    for (int j = 0; j < n; j++) {
-        text_open(out, "{");
-        text_line(out, "@vec d[%d], r[%d];", n, m);
-        for (int i = 0; i < n; i++)
-            text_line(out, "d[%d] = *(const @vec *)(m + %lld + %s * %d);", i, (long long)(i * n + j) * w->m_plane, c,
-                      w->b.lanes);
-        text_line(out, "@output_line(d, r);");
-        for (int i = 0; i < m; i++) text_line(out, "t[%d][%d] = r[%d];", i, j, i);
-        text_close(out, "}");
-    }
-    for (int i = 0; i < m; i++) text_line(out, "@output_line(t[%d], o[%d]);", i, i);
+    uses(w, out, "@output_column", n);
+    struct lines lines = {out, "", out->indent, 0};
+    for (int i = 0; i < m; i++) lines_add(&lines, SAY("@output_line(t[%d], o[%d]);", i, i));
+    lines_end(&lines);
     text_line(out, "for (int64_t i = 0; i < rows; i++)");
     text_open(out, "for (int64_t j = 0; j < cols; j++) {");
     at.i = "i", at.j = "j";
@@ -232,18 +270,19 @@ static void output_function(const struct winograd *w, struct text *out)
 {
     const int lanes = w->b.lanes;
     const bool odd = w->b.n.size % lanes;
+    output_column(w, out);
     text_put(out, "/* Transforms the products m into `rows` x `cols` pixels of `vectors` vectors of channels. */\n");
     text_put(out, "static void @output_tile(const @real *m, int64_t rows, int64_t cols, int64_t vectors, int last");
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
     text_open(out, "for (int64_t c = 0; c < vectors%s; c++) {", odd ? " - last" : "");
-    output_vector(w, out, "c", lanes);
+    output_vector(w, out, lanes);
     text_close(out, "}");
     if (odd) {
         text_open(out, "if (last) {");
         text_line(out, "const int64_t c = vectors - 1;");
-        output_vector(w, out, "c", (int)(w->b.n.size % lanes));
+        output_vector(w, out, (int)(w->b.n.size % lanes));
         text_close(out, "}");
     }
     text_line(out, "(void)last;");
