@@ -19,6 +19,7 @@ from ._core import (
 )
 from .api import config, devices, memory, optimize, refresh, seed, seeds, set_seed, versions
 from .deploy import deploy
+from .host import differentiate, host_function
 from .inputs import Input, input
 from .profiles import Kernel, Machine, Profile, machine, profile
 
@@ -42,6 +43,8 @@ __all__ = [
     "deployment",
     "device",
     "devices",
+    "differentiate",
+    "host_function",
     "input",
     "log",
     "machine",

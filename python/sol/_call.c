@@ -345,6 +345,22 @@ static PyObject *caller_call(PyObject *self, PyObject *const *args, Py_ssize_t n
     return result;
 }
 
+static PyObject *caller_accepts(PyObject *self, PyObject *leaves)
+{
+    struct py_caller *c = (struct py_caller *)self;
+    if (!PyTuple_Check(leaves)) {
+        PyErr_SetString(PyExc_TypeError, "accepts(leaves): expected a tuple");
+        return NULL;
+    }
+    const void **inputs = PyMem_Calloc((size_t)c->ninput + 1, sizeof *inputs);
+    if (!inputs) return PyErr_NoMemory();
+    struct seen *now = params_room(c);
+    int same = now ? call_match_all(c, leaves, inputs, now) : -1;
+    params_room_free(c, now);
+    PyMem_Free(inputs);
+    return same < 0 ? NULL : PyBool_FromLong(same);
+}
+
 static PyObject *caller_refresh(PyObject *self, PyObject *ids)
 {
     if (params_forget((struct py_caller *)self, ids == Py_None ? NULL : ids)) return NULL;
@@ -354,6 +370,7 @@ static PyObject *caller_refresh(PyObject *self, PyObject *ids)
 static PyMethodDef caller_methods[] = {
     {"call", (PyCFunction)(void (*)(void))caller_call, METH_FASTCALL,
      "call(leaves, threads) -> tuple of outputs | None: something is not as this caller expects it"},
+    {"accepts", caller_accepts, METH_O, "accepts(leaves) -> bool: everything is as this caller expects it"},
     {"forward", call_forward, METH_VARARGS,
      "forward(leaves, threads) -> (tuple of outputs, Saved) | None: the first half of a network with a gradient"},
     {"backward", call_backward, METH_VARARGS,

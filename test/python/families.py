@@ -270,13 +270,8 @@ FAMILIES = {  # class, changes of its configuration, arguments of a call
                                    "num_attention_heads": 2, "ffn_dim": 32}, lambda: {"past_values": torch.randn(2, 16, 2)}),
 }  # fmt: skip
 
-TRAINED_ONLY = ("reformer", "rwkv")  # PyTorch has no gradients for them in eval mode either
-NUMPY = "draws from NumPy's random"
-REJECTED = {  # what is rejected: every call, or calls in train mode; words of the message
-    "bigbird (sparse)": ("train mode", NUMPY),
-    "reformer": ("train mode", "_ReversibleFunction.apply"),
-    **dict.fromkeys(("wav2vec2", "hubert", "wavlm", "data2vec-audio"), ("train mode", NUMPY)),  # SpecAugment
-}  # fmt: skip
+TRAINED_ONLY = ("reformer", "rwkv")  # PyTorch has no gradients for them in eval mode
+DRAWING = ("bigbird (sparse)", "wav2vec2", "hubert", "wavlm", "data2vec-audio")  # from NumPy's random in train mode
 
 
 def make(name):
@@ -315,32 +310,27 @@ model.generate(ids, cache_implementation="static")
 * **Values** that forward reads select the program ([pytorch.md](pytorch.md#values-that-forward-reads)): lengths, masks, and in train mode the
   layers that LayerDrop skips. LayerDrop of a deep model skips other layers in almost every call: SOL warns after eight programs. Set
   `layerdrop` (`encoder_layerdrop`, `decoder_layerdrop`) to 0 in the configuration, or use `torch.compile(model, backend="sol")`.
-* **SpecAugment** of speech models draws from NumPy's random numbers, which SOL rejects in train mode: set `apply_spec_augment=False`, or use
-  `torch.compile(model, backend="sol")`.
+* **SpecAugment** of speech models and BigBird's random blocks draw from NumPy's random numbers in train mode, in front of each call: the
+  same seed gives the same masks as in PyTorch ([host functions](pytorch.md#parts-that-stay-in-python)). Under
+  `torch.compile`, Dynamo draws them from PyTorch's generator, unless `torch._dynamo.config.use_numpy_random_stream = True`.
+* **Checkpoints** (`gradient_checkpointing_enable()`) and Reformer's reversible layers change nothing: SOL itself decides what is saved for
+  backward.
 * Weights must be float32: call `model.float()` first.
 
 ## Families
 
-The table lists {n} small models of transformers {version} with random weights. SOL's tests compare each model in eval mode with PyTorch in
-float32 and float64, both its results and the gradients of all parameters, and run one step in train mode. {good} models pass all tests;
-{partly} pass all except train mode. `torch.compile(model, backend="sol")` runs the unsupported operations in PyTorch and the rest with SOL.
-`python test/python/families.py` writes this page from the tables of these tests (`make test-all`).
+SOL runs these {n} small models of transformers {version} with random weights. Its tests compare each model with PyTorch in float32 and
+float64, its results and the gradients of all parameters in eval mode, and the gradients of two steps in train mode, without dropout.
+`python test/python/families.py` writes this page from the table of these tests (`make test-all`).
 
-| family | class | rejected |
-|---|---|---|
+| family | class |
+|---|---|
 """
 
 
 def page():
-    whole = [n for n, (what, _) in REJECTED.items() if what == "forward"]
-    head = HEAD.format(
-        version=version("transformers"),
-        n=len(FAMILIES),
-        good=len(FAMILIES) - len(REJECTED),
-        partly=len(REJECTED) - len(whole),
-    )
-    rows = (f"| {n} | `{FAMILIES[n][0]}` | {': '.join(REJECTED.get(n, ()))} |" for n in FAMILIES)
-    return head + "\n".join(rows) + "\n"
+    head = HEAD.format(version=version("transformers"), n=len(FAMILIES))
+    return head + "".join(f"| {n} | `{kind}` |\n" for n, (kind, *_) in FAMILIES.items())
 
 
 if __name__ == "__main__":

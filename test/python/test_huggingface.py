@@ -2,9 +2,11 @@
 Trainer and accelerate with an optimized model. `make test` runs a few families, `make test-all` all of families.py."""
 
 import copy
+import random
 
 import families
 import networks
+import numpy as np
 import pytest
 import sol
 import torch
@@ -12,7 +14,7 @@ from torch_help import TIMES_WINOGRAD, assert_as_good, check, in_double, tensors
 
 FORWARD = ("bert (classifier)", "llama", "t5", "vit")  # in `make test`
 BACKWARD = ("llama", "bloom")
-REJECTED = (sol.UnsupportedError, sol.InvalidError)
+TRAINED = ("wav2vec2", "reformer")
 
 
 def rows(sample):
@@ -25,20 +27,10 @@ def package(torchvision, monkeypatch):
     monkeypatch.setitem(sol.config, "autotune", "off")
 
 
-def rejected(name, call, what="forward"):
-    """Whether the table says that this family is rejected. If so, checks the message."""
-    way, why = families.REJECTED.get(name, (None, None))
-    if way == what:
-        with pytest.raises(REJECTED, match=why):
-            call()
-    return way == what
-
-
 @pytest.mark.parametrize("name", rows(FORWARD))
 def test_forward(name):
     model, kwargs = families.make(name)
-    if not rejected(name, lambda: sol.optimize(model, **kwargs)):
-        check(sol.optimize(model, **kwargs), plain(model), (), kwargs, TIMES_WINOGRAD)
+    check(sol.optimize(model, **kwargs), plain(model), (), kwargs, TIMES_WINOGRAD)
 
 
 def plain(model):
@@ -59,8 +51,6 @@ def gradients(model, kwargs):
 @pytest.mark.parametrize("name", [r for r in rows(BACKWARD) if r.values[0] not in families.TRAINED_ONLY])
 def test_gradients(name):
     model, kwargs = families.make(name)
-    if rejected(name, lambda: sol.optimize(model)(**kwargs)):
-        return
     with torch.no_grad():
         model(**kwargs)  # the model's first call initializes something
     exact = in_double(lambda: gradients(plain(model).double(), to_double(kwargs)))
@@ -74,14 +64,73 @@ def test_gradients(name):
     assert_as_good([got[n] for n in real], [eager[n] for n in real], [exact[n] for n in real], 4, 1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in families.FAMILIES if families.REJECTED.get(n, ("",))[0] != "forward"])
-def test_train_mode(name):
-    """Dropout uses SOL's own random numbers, so results cannot be compared."""
+def still(model):
+    """The model without dropout, whose numbers are SOL's own."""
+    for owner in (model.config, *model.modules()):
+        for key, value in vars(owner).items():
+            if isinstance(value, float) and "drop" in key:
+                setattr(owner, key, 0.0)
+        if isinstance(owner, torch.nn.modules.dropout._DropoutNd):
+            owner.p = 0.0
+    return model
+
+
+def steps(model, kwargs, seed, count):
+    """The gradients of some steps of a training, and the next random numbers."""
+    torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
+    optimizer, found = torch.optim.SGD(model.parameters(), 1e-3), []
+    for _ in range(count):
+        optimizer.zero_grad()
+        found.append(gradients(model, kwargs))
+        optimizer.step()
+    return found, [np.random.rand(), random.random()]
+
+
+def assert_trained_alike(name, optimize, seeds, count):
     model, kwargs = families.make(name)
-    got = sol.optimize(model.train())
-    if not rejected(name, lambda: got(**kwargs), "train mode"):
-        assert all(g.isfinite().all() for g in gradients(got, kwargs).values())
+    m = still(model).train()
+    s, start = optimize(m), copy.deepcopy(m.state_dict())
+    for seed in range(seeds):
+        results = []
+        for f in (m, s):
+            m.load_state_dict(start)
+            results.append(steps(f, kwargs, seed, count))
+        (want, after), (got, then) = results
+        assert then == after, "the generators go on as in eager mode"
+        for a, b in zip(got, want, strict=True):
+            assert a.keys() == b.keys()
+            scale = max(g.abs().max() for g in b.values())
+            assert max((a[n] - g).abs().max() for n, g in b.items()) < 1e-5 * scale
+
+
+@pytest.mark.parametrize("name", rows(TRAINED))
+def test_train_mode(name):
+    assert_trained_alike(name, sol.optimize, 1, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", (*families.DRAWING, "reformer"))
+def test_train_mode_with_seeds(name):
+    assert_trained_alike(name, sol.optimize, 3, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", (*families.DRAWING, "reformer"))
+def test_train_mode_under_torch_compile(name, monkeypatch):
+    monkeypatch.setattr(torch._dynamo.config, "use_numpy_random_stream", True)
+    assert_trained_alike(name, lambda m: torch.compile(m, backend="sol"), 3, 3)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing(reentrant):
+    model, kwargs = families.make("bert")
+    want = gradients(still(model).train(), kwargs)
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    model.zero_grad()
+    got = gradients(sol.optimize(model), kwargs)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 def grouped(x, weight, offs):

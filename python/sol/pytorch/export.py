@@ -11,8 +11,6 @@ import functools
 import io
 import logging
 import os
-import pickle
-import random
 import re
 import sys
 import threading
@@ -25,11 +23,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
+from sol.host import replaced
 
-from .problems import located
+from . import function
+from .generators import nothing_drawn
+from .problems import LIBRARY, located, user_line
 from .skeleton import model_class, skeleton
 from .structure import called, carries
-from .trace import LIBRARY, Traced, Unusual, recorder, trace
+from .trace import Traced, Unusual, recorder, trace
 from .values import Given
 
 _lock = threading.RLock()  # PyTorch's tracing has global state
@@ -75,7 +76,7 @@ def _tracing(gradients: bool) -> Iterator[None]:
             "autocast: not supported; call sol.optimize and the model outside of torch.autocast"
         )
     fast, disabled = torch.backends.mha.get_fastpath_enabled(), logging.root.manager.disable
-    own = _own_gradients() if gradients else contextlib.nullcontext()
+    own = _own_gradients(gradients)
     layers = torch.nn.modules.transformer
     detect = layers._detect_is_causal_mask
     distribution = torch.distributions.Distribution
@@ -112,15 +113,10 @@ def _to(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
     return _plain_to(module, *args, **kwargs)
 
 
-INSTEAD = {
-    "CheckpointFunction.apply": "checkpoint with use_reentrant=False",
-}
-
-
 @contextlib.contextmanager
-def _own_gradients() -> Iterator[None]:
+def _own_gradients(wanted: bool) -> Iterator[None]:
     """Handles gradients that a model defines itself, which a trace would not show. The backward of an autograd.Function
-    is traced, too (function.py); anything else is rejected."""
+    is traced, too (function.py); anything else is rejected if gradients are wanted."""
     thread = threading.get_ident()
 
     def rejecting(owner: Any, name: str) -> tuple[Any, str, Any]:
@@ -128,11 +124,14 @@ def _own_gradients() -> Iterator[None]:
 
         def reject(this: Any, *args: Any, **kwargs: Any) -> Any:
             is_class = isinstance(this, type)
-            if threading.get_ident() != thread:
+            plain = function.as_forward(this) if is_class and threading.get_ident() == thread else None
+            if plain is not None:
+                return function.differentiated(this, plain, args)
+            if not wanted or threading.get_ident() != thread:
                 return original.__get__(None if is_class else this, this if is_class else type(this))(*args, **kwargs)
             what = f"{this.__name__}.{name}" if is_class else f"Tensor.{name}"
             why = ""
-            if is_class and what not in INSTEAD and (by := recorder()) is not None:
+            if is_class and (by := recorder()) is not None:
                 if by.inside:  # the backward of an operator, which the operator's name identifies
                     return original.__get__(None, this)(*args, **kwargs)
                 try:
@@ -141,9 +140,8 @@ def _own_gradients() -> Iterator[None]:
                     why = f": {e}"
                 except Exception as e:
                     why = f": {type(e).__name__}: {e}"
-            instead = INSTEAD.get(what, "call the model under torch.no_grad()")
             raise _core.UnsupportedError(
-                f"{what} (a backward of the model's own){why}: not supported with gradients; {instead}"
+                f"{what} (a backward of the model's own){why}: not supported with gradients; call the model under torch.no_grad()"
             )
 
         setattr(owner, name, classmethod(reject) if isinstance(original, classmethod) else reject)
@@ -159,33 +157,6 @@ def _own_gradients() -> Iterator[None]:
     finally:
         for owner, name, original in rows:
             setattr(owner, name, original)
-
-
-@contextlib.contextmanager
-def _nothing_drawn(name: str) -> Iterator[None]:
-    """Rejects a forward that draws random numbers where the trace does not see it, and restores the generators. If
-    other threads could have drawn them, this is only a warning."""
-    numpy = sys.modules.get("numpy.random")
-    rows: list[tuple[str, Any, Any]] = [("Python's random", random.getstate, random.setstate)]
-    if numpy is not None:
-        rows.append(("NumPy's random", numpy.get_state, numpy.set_state))
-    before = [get() for _, get, _ in rows]
-    yield
-    pairs = zip(rows, before, strict=True)
-    drawn = [(what, put, s) for (what, get, put), s in pairs if pickle.dumps(get()) != pickle.dumps(s)]
-    if not drawn:
-        return
-    text = (
-        f"{name}: forward draws from {' and '.join(what for what, _, _ in drawn)}, and every call would repeat what was drawn "
-        "once: not supported; compute with numbers that PyTorch draws (torch.rand), or use torch.compile(model, "
-        "backend='sol'), which runs such a line in Python"
-    )
-    if threading.active_count() > 1:
-        log.warn(f"if it is not another thread that does so: {text}")
-        return
-    for _, put, s in drawn:
-        put(s)
-    raise _core.UnsupportedError(text)
 
 
 def dynamo_lock() -> contextlib.AbstractContextManager[Any]:
@@ -219,11 +190,12 @@ def export(
             "DistributedDataParallel: not supported inside of an optimized model; put it around: "
             "DistributedDataParallel(sol.optimize(model, ..))"
         )
-    with dynamo_lock(), _lock, _nothing_drawn(model_class(root).__name__), _tracing(gradients):
+    with dynamo_lock(), _lock, nothing_drawn(model_class(root).__name__), _tracing(gradients):
         try:
             return trace(skeleton(root), args, kwargs, given)
         except Unusual as e:
             step, own, at = e.step, e.__cause__ if e.reads else None, _users(e) or _users(e.__cause__)
+            without = functools.partial(_no_host_function, model_class(root).__name__, str(e))
             if own is None:
                 if (traced := _as_eager(root, args, kwargs, given, e)) is not None:
                     return traced
@@ -232,7 +204,10 @@ def export(
         try:
             if own is not None:
                 raise own
-            return Traced.of(_export(made, args, kwargs), step)
+            with replaced(without):
+                return Traced.of(_export(made, args, kwargs), step)
+        except _core.UnsupportedError as e:
+            raise located(e, step) from None
         except Exception as e:
             reason = _untraceable(e)
             if reason is None and _is_own(e):
@@ -246,6 +221,13 @@ def export(
                 f"{model_class(root).__name__}: cannot be traced: {what}{line}{semicolon}{advice}"
             )
             raise located(error, step) from e
+
+
+def _no_host_function(name: str, why: str, function: Any, args: Any, kwargs: Any) -> Any:
+    """Takes the place of host functions while torch.export traces: it would keep what they return."""
+    raise _core.UnsupportedError(
+        f"{name}: {getattr(function, '__qualname__', function)} ({user_line()}) is a host function, and {why}: not supported together"
+    )
 
 
 def _as_eager(

@@ -1,19 +1,24 @@
 """Traces a model's own backward (torch.autograd.Function).
 
-The trace records forward without gradients. It then records backward, with a tensor of zeros as a marker for the incoming
-gradient, which is not known yet. `graft` connects the two: its value is the result of forward, and its gradient is the
-recorded backward with the incoming gradient in place of the marker (layer Graft).
+Of some Functions it is known that backward computes the gradient of forward (AS_FORWARD, `sol.differentiate`): the trace
+contains their forward, which SOL differentiates.
+
+For the others, the trace records forward without gradients. It then records backward, with a tensor of zeros as a marker
+for the incoming gradient, which is not known yet. `graft` connects the two: its value is the result of forward, and its
+gradient is the recorded backward with the incoming gradient in place of the marker (layer Graft).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 
 from sol import _core
 
@@ -74,7 +79,9 @@ def _no_autograd() -> Iterator[None]:
         def reject(*args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != thread:
                 return original(*args, **kwargs)
-            raise _core.UnsupportedError("its backward runs autograd")
+            raise _core.UnsupportedError(
+                "its backward runs autograd; if it computes the gradient of its forward, say so with sol.differentiate"
+            )
 
         return reject
 
@@ -87,6 +94,82 @@ def _no_autograd() -> Iterator[None]:
             setattr(owner, name, value)
 
 
+def _reversible(
+    hidden: Any, layers: Any, mask: Any, hashes: Any, states: Any, attentions: Any, *rest: Any
+) -> torch.Tensor:
+    """The layers of a Reformer. The original's backward computes their inputs again from their outputs."""
+    past, use_cache, length, with_states, with_attentions = rest
+    hidden, attended = torch.chunk(hidden, 2, dim=-1)
+    for layer in layers:
+        if with_states is True:
+            states.append(hidden.detach())
+        made = layer.attention(
+            hidden_states=hidden,
+            attention_mask=mask,
+            num_hashes=hashes,
+            past_buckets_states=past,
+            use_cache=use_cache,
+            orig_sequence_length=length,
+            output_attentions=with_attentions,
+        )
+        attended = attended + made.hidden_states
+        hidden = hidden + layer.feed_forward(attended)
+        if with_attentions:
+            attentions.append(made.attention_probs.detach())
+    if with_states is True:
+        states.append(hidden.detach())
+    return torch.cat([attended, hidden], dim=-1)
+
+
+def _checkpointed(run: Callable[..., Any], preserves: bool, *args: Any) -> Any:
+    """torch.utils.checkpoint with use_reentrant=True. SOL itself decides what is saved for backward."""
+    return run(*args)
+
+
+# Functions of other packages whose backward is known to compute the gradient of this
+AS_FORWARD: dict[str, Callable[..., Any]] = {
+    "torch.utils.checkpoint.CheckpointFunction": _checkpointed,
+    "transformers.models.reformer.modeling_reformer._ReversibleFunction": _reversible,
+}
+
+
+def as_forward(function: Any) -> Callable[..., Any] | None:
+    """What SOL differentiates in place of a Function. None: it traces the Function's backward."""
+    said = vars(function).get("_sol_forward")
+    if said is not None:
+        return cast("Callable[..., Any]", said[0] or functools.partial(_forward, function))
+    return AS_FORWARD.get(f"{function.__module__}.{function.__qualname__}")
+
+
+def differentiated(function: Any, plain: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """The result of a Function that SOL differentiates: of `plain`, which computes the same."""
+    wanted = torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
+    with torch.set_grad_enabled(wanted):
+        made = plain(*args)
+    if wanted and not any(isinstance(t, torch.Tensor) and t.requires_grad for t in pytree.tree_leaves(made)):
+        raise _core.UnsupportedError(
+            f"sol.differentiate: {function.__name__}: expected a forward that autograd can differentiate, got results without "
+            "a gradient (does it run under torch.no_grad()?); give sol.differentiate a function that computes the same with gradients"
+        )
+    return made
+
+
+def _forward(function: Any, *args: Any) -> Any:
+    """A Function's own forward."""
+    ctx = Context(tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args))
+    made = _run_forward(function, ctx, args)
+    fixed = {id(t) for t in ctx._sol_fixed}
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach() if id(t) in fixed else t, made)
+
+
+def _run_forward(function: Any, ctx: Context, args: tuple[Any, ...]) -> Any:
+    if function.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+        return function.forward(ctx, *args)
+    made = function.forward(*args)
+    function.setup_context(ctx, args, made)
+    return made
+
+
 def apply(
     function: Any, args: tuple[Any, ...], mark: Callable[[Any], None], add: Callable[[Any, Any, Any], None]
 ) -> Any:
@@ -95,11 +178,7 @@ def apply(
     wanted = [isinstance(a, torch.Tensor) and a.requires_grad for a in args]
     ctx = Context(tuple(wanted))
     with torch.no_grad():
-        if function.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
-            made = function.forward(ctx, *args)
-        else:
-            made = function.forward(*args)
-            function.setup_context(ctx, args, made)
+        made = _run_forward(function, ctx, args)
     if not torch.is_grad_enabled() or not any(wanted):
         return made
     parts = list(made) if isinstance(made, tuple | list) else [made]
@@ -135,4 +214,4 @@ def _grafted(
     return made
 
 
-__all__ = ["apply", "graft"]
+__all__ = ["apply", "as_forward", "differentiated", "graft"]

@@ -29,12 +29,13 @@ from .face import Face, attach, eager
 from .facts import Facts
 from .guards import guards, written
 from .hooks import check_hooks
+from .hosted import Differs
 from .layout import Layout
 from .program import TENSORS, Owned, Program
 from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
 from .trace import leaf_names
-from .training import Differs, Origin, later, rejected
+from .training import Origin, later, rejected
 from .values import Given, shortened
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
@@ -192,8 +193,9 @@ class State:
                 raise
             facts.failed.add(program)
             return None
-        if outputs is not None and program.translation.checks and not program.confirms(outputs, facts):
+        if outputs is None or (program.translation.checks and not program.confirms(outputs, facts)):
             return None
+        facts.settle(len(program.hosted.steps))
         return outputs
 
     def _run_program(
@@ -273,8 +275,7 @@ class State:
 
         `wanted`: what requires a gradient. `absent`: leaves without data. `facts`: what is known of the call.
         """
-        facts = facts or Facts()
-        with self.lock:
+        with self.lock, _drawing(facts) as facts:
             owned = owned_tensors(root)
             _check_tensors(root, owned)
             if not self.runs_hooks:
@@ -388,6 +389,19 @@ class State:
         """Marks every parameter as changed."""
         for program in self.programs.values():
             program.refresh()
+
+
+@contextlib.contextmanager
+def _drawing(facts: Facts | None) -> Iterator[Facts]:
+    """The facts of a call. If there is none, or an error, host functions have drawn nothing."""
+    made = facts or Facts()
+    try:
+        yield made
+    except BaseException:
+        made.settle(0)
+        raise
+    if facts is None:
+        made.settle(0)
 
 
 _states: weakref.WeakSet[State] = weakref.WeakSet()

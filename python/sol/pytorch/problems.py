@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +13,8 @@ import torch
 
 from sol import _core
 
+_FOLDERS = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, _core.__file__))
+LIBRARY = (*_FOLDERS, contextlib.__file__)  # files of which no line belongs to the user
 _SHOWN = 3  # locations shown for a data type, since a whole model may have it
 
 
@@ -30,6 +36,14 @@ class Problem:
 def where(path: str, line: str) -> str:
     """A location in words."""
     return " ".join(([f"in {path}"] if path else []) + ([f"({line})"] if line else []))
+
+
+def user_line() -> str:
+    """The innermost line that is running and belongs to the user."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((*LIBRARY, "<")):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
 
 
 def rejection(problems: Sequence[Problem], unusual: torch.fx.Node | None = None) -> Exception:
@@ -73,4 +87,4 @@ def _line(group: Sequence[Problem]) -> str:
     return f"{why}: {', '.join(shown)}"
 
 
-__all__ = ["Problem", "located", "rejection", "where"]
+__all__ = ["LIBRARY", "Problem", "located", "rejection", "user_line", "where"]

@@ -15,6 +15,7 @@ from sol import _core, log
 from . import optimizers, profiling, training
 from .export import export
 from .facts import Facts
+from .hosted import Differs
 from .layout import Layout
 from .skeleton import model_class
 from .structure import builder
@@ -53,7 +54,7 @@ class Owned:
         """The current tensor."""
         t: torch.Tensor | None = self.owner.get(self.key)
         if t is None:
-            raise training.Differs(f"{self.name}: is no longer in the model, which has changed since the call")
+            raise Differs(f"{self.name}: is no longer in the model, which has changed since the call")
         return t
 
 
@@ -107,6 +108,8 @@ class Program:
         args, kwargs = pytree.tree_unflatten(examples, spec)
         exported = export(root, args, kwargs, bool(wanted), given)
         self.reads = exported.reads if exported.reads.rows else None  # the values that the program is valid for
+        self.hosted = exported.reads.hosted
+        self.fetcher = exported.reads.fetcher
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
         self.translation = t = Translator(exported, self.name, leaves, tensors, given.fixed, wanted).run()
@@ -115,10 +118,15 @@ class Program:
         log.debug(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, "
                   f"translated in {time.monotonic() - traced:.2f} s")  # fmt: skip
         self.repeatable = not (
-            t.writes or exported.effects or t.random or t.checks or any(m.training for m in root.modules())
+            t.writes
+            or exported.effects
+            or t.random
+            or t.checks
+            or self.hosted.steps
+            or any(m.training for m in root.modules())
         )
         self.rows = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
-        modules = dict(root.named_modules())
+        self.hosted.parts = modules = dict(root.named_modules())
         self.effects = [(modules[path].__dict__, key, value) for path, key, value in exported.effects]
         self.single = exported.spec.is_leaf() and self._is_plain() and not self.effects
         self.build = builder(exported.spec)
@@ -149,8 +157,10 @@ class Program:
                 rows.append((numbers.get(i, -1), _spec(leaf.dtype, leaf.shape, leaf.stride())))
             else:
                 rows.append((leaf,))
+        for _, example in self.hosted.inputs:
+            rows.append((numbers.get(len(rows), -1), _spec(example.dtype, example.shape, example.stride())))
         if t.random:
-            rows.append((numbers[len(leaves)], _spec(torch.int64, (), ())))
+            rows.append((numbers[len(rows)], _spec(torch.int64, (), ())))
         params = tuple(self._slot(p) for p in t.params)
         results, split = self.rows, None
         if g := self.gradient:
@@ -236,7 +246,12 @@ class Program:
     def _ready(self, leaves: tuple[Any, ...], facts: Facts) -> tuple[Any, ...]:
         for copy in self.copies.values():
             copy.refresh()
-        return (*leaves, facts.seed) if self.translation.random else leaves
+        seed = (facts.seed,) if self.translation.random else ()
+        if not self.hosted.steps:
+            return leaves + seed
+        if not self.caller.accepts((*leaves, *(example for _, example in self.hosted.inputs), *seed)):
+            raise Differs  # before anything is drawn
+        return leaves + self.hosted.results(self.fetcher(leaves, self.owned, facts), facts) + seed
 
     def sources(self, params: Sequence[int], leaves: Sequence[Any]) -> list[torch.Tensor]:
         """The current tensors of the network's parameters (without constants)."""

@@ -37,8 +37,8 @@ def rejection(module: torch.nn.Module, changed: list[str]) -> Exception:
 
 
 def _numbers(traced: Traced, call: str, known: dict[Node, int], table: dict[Any, int]) -> dict[Node, int]:
-    """Numbers the nodes: equal numbers mean equal computations. Nodes that depend on a call's arguments or on random
-    numbers are numbered per call."""
+    """Numbers the nodes: equal numbers mean equal computations. Nodes that depend on a call's arguments, on random
+    numbers or on host functions are numbered per call."""
     found = dict(known)
     sources = {s.node: s.origin for s in traced.inputs}
     for node in traced.graph.nodes:
@@ -46,7 +46,7 @@ def _numbers(traced: Traced, call: str, known: dict[Node, int], table: dict[Any,
         if node in sources:
             kind, which = sources[node]
             constant = traced.constants.get(which) if kind == "param" else None
-            key = (kind, which, call if kind == "leaf" else "")
+            key = (kind, which, "" if kind == "param" else call)
             if constant is not None:
                 key = "constant", str(constant.dtype), repr(constant.tolist())
         elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):

@@ -34,14 +34,13 @@ from sol import _core, log
 
 from . import fake, function, operators, state
 from .hooks import computed
-from .problems import located
+from .hosting import Hosting
+from .problems import LIBRARY, located
 from .skeleton import Attributes
 from .structure import called
-from .values import Given, Reads, Values
+from .values import Given, Read, Reads, Values
 
 Node = torch.fx.Node
-_FOLDERS = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
-LIBRARY = (*_FOLDERS, contextlib.__file__)
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
@@ -58,10 +57,11 @@ class Unusual(Exception):
 
 @dataclass
 class Source:
-    """What a placeholder stands for: the caller's leaf with this number, or the model's tensor with this name."""
+    """What a placeholder stands for: the caller's leaf with this number, the model's tensor with this name, or a tensor that
+    a host function makes."""
 
     node: Node
-    origin: tuple[str, Any]  # ("leaf", number) or ("param", name)
+    origin: tuple[str, Any]  # ("leaf", number), ("param", name) or ("host", number)
     kind: InputKind
 
 
@@ -126,7 +126,9 @@ def _line(trace: str) -> str:
 class _Recorder(ProxyTorchDispatchMode):
     """Records each call of an operator in a graph, and runs it on tensors without data."""
 
-    def __init__(self, root: torch.nn.Module, before: _Recorder | None = None, given: Given | None = None) -> None:
+    def __init__(
+        self, root: torch.nn.Module, mode: FakeTensorMode, before: _Recorder | None, given: Given | None
+    ) -> None:
         super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
         self.before = before  # of an earlier call, whose results may be in the model's attributes
         self.paths = {id(m): name for name, m in root.named_modules()}
@@ -140,6 +142,7 @@ class _Recorder(ProxyTorchDispatchMode):
         self.step: Node | None = None  # of a graph that is being run
         self.known = fake.Known()
         self.inside = 0  # operators that are running
+        self.hosting = Hosting(self, mode, root)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -210,6 +213,10 @@ class _Recorder(ProxyTorchDispatchMode):
         """Applies a function to the data of tensors. The program is then valid for this value only."""
         nodes = self._nodes(tensors)
         return self.values.read(function, nodes, self.sources, self._place()[1])
+
+    def operands(self, name: str, tensors: Sequence[torch.Tensor]) -> Read:
+        """What computes the tensors that a host function takes."""
+        return self.values.operands(self._nodes(tensors), self.sources, self._place()[1], name)
 
     def _made(self, func: Any, args: Sequence[Any]) -> Any:
         """The result of an operator."""
@@ -356,10 +363,10 @@ def _trace(
     given = pytree.tree_unflatten([value for _, value, (kind, _), _ in rows if kind == "leaf"], spec)
     attributes, kept = Attributes(module), computed(module)
     try:
-        traced, recorder = _call(module, given, rows, _Recorder(module, None, values))
+        traced, recorder = _call(module, given, rows, _Recorder(module, mode, None, values))
         if changed := attributes.changed():
             first = Attributes(module)
-            again, _ = _call(module, given, rows, _Recorder(module, recorder, values))
+            again, _ = _call(module, given, rows, _Recorder(module, mode, recorder, values))
             differs = state.differs(traced, again)
             traced.effects = attributes.plain(changed) if differs and not first.changed() else []
             if differs and not traced.effects:
@@ -403,7 +410,7 @@ def recorder() -> _Recorder | None:
 def _recording(recorder: _Recorder) -> Iterator[None]:
     _recorders.append(recorder)
     try:
-        with _lists(recorder):
+        with _lists(recorder), recorder.hosting.entered():
             yield
     except (_core.UnsupportedError, Unusual):
         raise

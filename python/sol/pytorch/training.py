@@ -17,6 +17,7 @@ from sol import _core
 
 from .builder import TORCH_TYPE
 from .facts import Facts
+from .hosted import Differs
 from .layout import Layout
 from .translate import Translation
 
@@ -31,10 +32,6 @@ _TWICE = (
     "both share their parameters"
 )
 _HOOKS = "saved_tensors_hooks (such as save_on_cpu): not supported around an optimized model"
-
-
-class Differs(_core.InvalidError):
-    """The program is not valid for this call."""
 
 
 class Gradient:

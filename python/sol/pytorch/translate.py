@@ -33,6 +33,7 @@ from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
 
 HALF = (torch.float16, torch.bfloat16)
+_OF = {"leaf": "argument", "host": "result of a host function", "param": "parameter"}
 BIG = 1024  # elements; larger constants are passed like parameters instead of becoming code
 
 
@@ -40,7 +41,7 @@ BIG = 1024  # elements; larger constants are passed like parameters instead of b
 class Input:
     """A tensor among the caller's leaves that the network reads."""
 
-    leaf: int
+    leaf: int  # its number; behind them come the results of host functions, and then the seed
     layout: Layout
     handle: _core.Tensor
 
@@ -134,7 +135,8 @@ class Translator:
             self._outputs()
         if self.b.seed is not None:
             self.result.random = True
-            self.result.inputs.append(Input(len(self.leaves), Layout((), (), (), (), True), self.b.seed.handle))
+            behind = len(self.leaves) + len(self.traced.reads.hosted.inputs)
+            self.result.inputs.append(Input(behind, Layout((), (), (), (), True), self.b.seed.handle))
         if self.problems:
             raise rejection(self.problems, self.traced.unusual)
         return self.result
@@ -152,7 +154,7 @@ class Translator:
                 self.memory.enter(node)
             except Rejected as e:
                 where, which = self.origin[node]
-                self.problems.append(Problem("argument" if where == "leaf" else "parameter", str(e), str(which)))
+                self.problems.append(Problem(_OF[where], str(e), str(which)))
 
     def _placeholder(self, source: Source) -> Any:
         node, kind = source.node, source.kind
@@ -171,6 +173,11 @@ class Translator:
             check(val)
         self.b.name = node.name
         tracked = (where, which) in self.wanted
+        if where == "host":
+            layout = Layout.of(self.traced.reads.hosted.inputs[which][1])
+            handle = self.graph.input(node.name, *_physical(val.dtype, layout))
+            self.result.inputs.append(Input(len(self.leaves) + which, layout, handle))
+            return self._arrange(handle, layout, tracked)
         if where == "leaf":
             layout = Layout.of(self.leaves[which])
             if which in self.fixed:

@@ -5,7 +5,8 @@ A trace computes such a value with the operators that lead to the read, and the 
 are three kinds:
 
 * computed: the value follows from arguments, buffers or parameters. `Reads` computes it again, in PyTorch, before each call.
-* drawn: it follows from random numbers that nothing else uses (LayerDrop). They are drawn before each call.
+* drawn: it follows from random numbers that nothing else uses (LayerDrop), or from a host function. They are drawn before
+  each call.
 * checked: it follows from what the network computes (a product, weights and arguments, dropout). The program assumes the
   value of its trace, and returns the tensors from which the value follows. If the value differs, the call uses another
   program instead. Such values must be whole numbers, because other numbers would never occur again.
@@ -29,6 +30,7 @@ from sol import _core
 
 from . import fake
 from .facts import Facts
+from .hosted import Differs, Fetch, Hosted
 
 Node = torch.fx.Node
 MOST = 1 << 16  # characters of one value as text; each call compares it
@@ -55,7 +57,8 @@ class _Place(int):
 
 @dataclass
 class Source:
-    """The origin of a value that a step reads: a leaf of the call, a tensor of the model, or a constant of the trace."""
+    """The origin of a value that a step reads: a leaf of the call, a tensor of the model, a constant of the trace, or the
+    result of a host function."""
 
     place: int
     kind: str
@@ -77,7 +80,7 @@ class Read:
     form: Hashable  # what is computed, for comparison with reads of other programs
     text: str = ""  # the value during the trace
 
-    def compute(self, env: dict[int, Any], fetch: Callable[[Source], torch.Tensor]) -> Any:
+    def compute(self, env: dict[int, Any], fetch: Fetch) -> Any:
         """Computes the value. `env` has the values of earlier steps."""
         env = {} if self.alone else env
         for s in self.sources:
@@ -102,6 +105,7 @@ class Reads:
     rows: list[Read] = field(default_factory=list)
     checks: list[tuple[int, list[Node]]] = field(default_factory=list)  # rows of kind "checked", and what they look at
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    hosted: Hosted = field(default_factory=Hosted)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -110,13 +114,7 @@ class Reads:
 
     def hold(self, leaves: Sequence[Any], owned: Mapping[str, Any], facts: Facts) -> bool:
         """Whether a call with these arguments reads the same values, as far as is known."""
-
-        def fetch(s: Source) -> torch.Tensor:
-            t: torch.Tensor = leaves[s.which] if s.kind == "leaf" else self._tensor(s, owned)
-            if s.form is not None and (not isinstance(t, torch.Tensor) or (t.dtype, t.shape) != s.form):
-                raise _Differs
-            return t
-
+        fetch = self.fetcher(leaves, owned, facts)
         env: dict[int, Any] = {}
         try:
             with torch.no_grad():
@@ -124,7 +122,20 @@ class Reads:
         except Exception:  # tracing the model will raise this call's real error
             return False
 
-    def _same(self, i: int, env: dict[int, Any], fetch: Callable[[Source], torch.Tensor], facts: Facts) -> bool:
+    def fetcher(self, leaves: Sequence[Any], owned: Mapping[str, Any], facts: Facts) -> Fetch:
+        """A function that finds what steps read in a call with these arguments. It raises Differs."""
+
+        def fetch(s: Source) -> torch.Tensor:
+            if s.kind == "host":
+                return self.hosted.input(s.which, fetch, facts)
+            t: torch.Tensor = leaves[s.which] if s.kind == "leaf" else self._tensor(s, owned)
+            if s.form is not None and (not isinstance(t, torch.Tensor) or (t.dtype, t.shape) != s.form):
+                raise Differs
+            return t
+
+        return fetch
+
+    def _same(self, i: int, env: dict[int, Any], fetch: Fetch, facts: Facts) -> bool:
         row = self.rows[i]
         if row.kind == "computed":
             return repr(row.compute(env, fetch)) == row.text
@@ -144,10 +155,6 @@ class Reads:
         """The number of the first read with a different value."""
         pairs = zip(self.values, other.values, strict=False)
         return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self.rows), len(other.rows)) - 1)
-
-
-class _Differs(Exception):
-    """The call differs from the traced one."""
 
 
 @dataclass
@@ -178,6 +185,7 @@ class Values:
         self._env: dict[int, Any] = {}
         self._open: list[tuple[int, list[Node], list[Node]]] = []  # drawn and checked rows: operands, random operators
         self._before: dict[Hashable, Any] = {}  # values of these rows, by what was read
+        self.host_input: Callable[[int], torch.Tensor] | None = None  # the data of a host function's result
 
     def read(self, function: Callable[..., Any], nodes: Sequence[Node], sources: Mapping[Node, Any], where: str) -> Any:
         """Applies a function to the data of tensors. `sources`: what the graph's placeholders stand for."""
@@ -220,6 +228,20 @@ class Values:
             self.made.rows.append(row)
         return value
 
+    def operands(self, nodes: Sequence[Node], sources: Mapping[Node, Any], where: str, name: str) -> Read:
+        """What computes the tensors that host function `name` takes."""
+        needed, _ = _needed(nodes)
+        subject = next((w for n in needed if (w := self._why_not(n, sources))), None)
+        if subject is None and (self._kind(needed, sources) == "checked" or any(map(_is_random, needed))):
+            subject = f"{self._subject(needed, sources)}, which the network computes; give it arguments and buffers of the model"
+        if subject is not None:
+            raise _core.UnsupportedError(
+                f"{self.name}: the host function {name}{f' ({where})' if where else ''} takes a tensor that follows from {subject}"
+            )
+        self.used.update(needed)
+        form = _form(_all, nodes, needed, sources)
+        return self._row(_all, nodes, needed, sources, True, where, "computed", form)
+
     def _copied(self, node: Node) -> Node:
         """A copy in the graph, which later writes do not change."""
         val = node.meta["val"]
@@ -255,7 +277,7 @@ class Values:
         here = [n for n in needed if row.alone or n not in self._here]
         own = self._row(row.function, nodes, here, sources, row.alone, row.where, row.kind, row.form)
         with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng([], enabled=row.kind == "checked"):
-            value = own.compute(self._env, self._fetch)
+            value = own.compute(self._env, self.fetch)
         if not row.alone:
             self._here.update(here)
         return value
@@ -287,19 +309,21 @@ class Values:
         given = any(n in sources and sources[n].origin[0] == "leaf" and not self._is_weight(n, sources) for n in needed)
         if any(map(_is_product, needed)) or (weights and given):
             return "checked"
-        return "drawn" if any(map(_is_random, needed)) else "computed"
+        drawn = any(_is_random(n) or (n in sources and sources[n].origin[0] == "host") for n in needed)
+        return "drawn" if drawn else "computed"
 
     def _is_weight(self, node: Node, sources: Mapping[Node, Any]) -> bool:
         """Is it a parameter, which every step of a training changes?"""
         if node not in sources:
             return False
         kind, which = sources[node].origin
-        if kind == "leaf":
-            return self.given is not None and which in self.given.fixed
+        if kind != "param":
+            return kind == "leaf" and self.given is not None and which in self.given.fixed
         return which not in self.made.constants and sources[node].kind == InputKind.PARAMETER
 
     def _subject(self, needed: Sequence[Node], sources: Mapping[Node, Any]) -> str:
         """What a value follows from, in words."""
+        hosted = self.made.hosted
         for node in needed:
             if self._is_weight(node, sources):
                 return f"the model's '{self._name(node, sources)}'"
@@ -307,6 +331,8 @@ class Values:
                 return f"random numbers ({_target(node)})"
             if _is_product(node):
                 return f"a product ({_target(node)})"
+            if node in sources and sources[node].origin[0] == "host":
+                return f"what the host function {hosted.names(hosted.inputs[sources[node].origin[1]][0])} returned"
         return "its arguments"
 
     def _name(self, node: Node, sources: Mapping[Node, Any]) -> str:
@@ -327,6 +353,8 @@ class Values:
 
     def _why_not_source(self, source: Any) -> str | None:
         kind, which = source.origin
+        if kind == "host":
+            return None
         if kind != "leaf":
             known = which in self.made.constants or self.given is not None
             return None if known else f"the model's '{which}'; {INSTEAD}"
@@ -345,9 +373,15 @@ class Values:
             assert self.given is not None
             leaf = self.given.leaves[which]
             return Source(self._place(node), kind, which, (leaf.dtype, leaf.shape))
+        if kind == "host":
+            return Source(self._place(node), kind, which)
         return Source(self._place(node), "constant" if which in self.made.constants else "param", which)
 
-    def _fetch(self, s: Source) -> torch.Tensor:
+    def fetch(self, s: Source) -> torch.Tensor:
+        """What a step reads in this trace."""
+        if s.kind == "host":
+            assert self.host_input is not None
+            return self.host_input(s.which)
         if s.kind != "leaf":
             return self.made._tensor(s, self.given.owned if self.given else {}).detach()
         assert self.given is not None
@@ -365,6 +399,10 @@ class Values:
             made = [self._written(a) for a in arg]  # the graph's lists have a class of their own
             return tuple(made) if isinstance(arg, tuple) else made
         return {k: self._written(v) for k, v in arg.items()} if isinstance(arg, dict) else arg
+
+
+def _all(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tensors
 
 
 def _is_whole(value: Any) -> bool:

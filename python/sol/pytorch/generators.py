@@ -1,0 +1,132 @@
+"""The generators of NumPy's and Python's random: what a forward draws from them, a trace does not see.
+
+A trace therefore rejects such a forward by the name of the function and its line. What was drawn through a name that was
+imported before is found by comparing states. Host functions (host.py) may draw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from sol import _core, log
+from sol.host import instead
+
+from .problems import user_line
+
+States = list[tuple[Callable[[Any], Any], Any]]  # of the generators: what restores one, and its state
+_PYTHON, _NUMPY = "Python's random", "NumPy's random"
+_HARMLESS = frozenset("get_state set_state getstate setstate seed".split())  # seed is a host function
+_DRAWS = (
+    "forward draws from {}, and every call would repeat what was drawn once: not supported; put what draws into a function "
+    "marked with @sol.host_function, compute with numbers that PyTorch draws (torch.rand), or use torch.compile(model, "
+    "backend='sol'), which runs such a line in Python"
+)
+_SEEDS = (
+    "forward seeds PyTorch's generator ({}), and an optimized model draws its own random numbers: not supported; seed in "
+    "front of a call, keep numbers that never change in a buffer, or use torch.compile(model, backend='sol')"
+)
+
+
+def states() -> States:
+    """The states of both generators."""
+    found: States = [(random.setstate, random.getstate())]
+    if (numpy := sys.modules.get("numpy.random")) is not None:
+        found.append((numpy.set_state, numpy.get_state()))
+    return found
+
+
+def restore(before: States) -> None:
+    """Brings the generators back into these states."""
+    for put, state in before:
+        put(state)
+
+
+def changed(before: States) -> list[str]:
+    """The generators that are not in these states."""
+    pairs = zip((_PYTHON, _NUMPY), before, states(), strict=False)
+    return [what for what, (_, a), (_, b) in pairs if pickle.dumps(a) != pickle.dumps(b)]
+
+
+class _Watch:
+    """One trace: the states that the generators are in if forward has drawn nothing unseen."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.first = self.expected = states()
+
+    def check(self) -> None:
+        """Rejects a forward that has drawn. If other threads could have done so, this is only a warning."""
+        if not (drawn := changed(self.expected)):
+            return
+        text = f"{self.name}: {_DRAWS.format(' and '.join(drawn))}"
+        if threading.active_count() > 1:
+            log.warn(f"if it is not another thread that does so: {text}")
+            return
+        restore(self.first)
+        raise _core.UnsupportedError(text)
+
+
+_watches: list[_Watch] = []  # of the current trace
+
+
+@contextlib.contextmanager
+def nothing_drawn(name: str) -> Iterator[None]:
+    """Rejects a forward that draws random numbers where the trace does not see it, and restores the generators."""
+    watch = _Watch(name)
+    _watches.append(watch)
+    try:
+        with _named(name):
+            yield
+    finally:
+        _watches.pop()
+    watch.check()
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Around a host function that runs during a trace."""
+    _watches[-1].check()
+    try:
+        yield
+    finally:
+        _watches[-1].expected = states()
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Rejects calls of functions that draw, with their names and lines, and functions that seed PyTorch's generator."""
+    rows: list[tuple[Any, str, str]] = [
+        (owner, key, _SEEDS) for owner in (torch, torch.random) for key in ("manual_seed", "seed")
+    ]
+    for what, module in ((_PYTHON, random), (_NUMPY, sys.modules.get("numpy.random"))):
+        for key, value in vars(module).items() if module else ():
+            if key not in _HARMLESS and getattr(value, "__self__", module) is module.random.__self__:  # type: ignore[union-attr]
+                rows.append((module, key, _DRAWS.format(f"{what} ({{}})")))
+    kept = [(owner, key, getattr(owner, key)) for owner, key, _ in rows]
+    for owner, key, text in rows:
+        setattr(owner, key, _rejecting(getattr(owner, key), f"{owner.__name__}.{key}", f"{name}: {text}"))
+    try:
+        yield
+    finally:
+        for owner, key, original in kept:
+            setattr(owner, key, original)
+
+
+def _rejecting(original: Callable[..., Any], what: str, text: str) -> Callable[..., Any]:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        if instead() is None:  # another thread, or a host function
+            return original(*args, **kwargs)
+        raise _core.UnsupportedError(text.format(", ".join(filter(None, (what, user_line())))))
+
+    return draw
+
+
+__all__ = ["States", "changed", "drawing", "nothing_drawn", "restore", "states"]
