@@ -65,10 +65,11 @@ def test_gradients(name):
 
 
 def still(model):
-    """The model without dropout, whose numbers are SOL's own."""
-    for owner in (model.config, *model.modules()):
+    """The model without dropout and the like, whose numbers are SOL's own."""
+    modules = list(model.modules())
+    for owner in (*modules, *(m.config for m in modules if hasattr(m, "config"))):
         for key, value in vars(owner).items():
-            if isinstance(value, float) and "drop" in key:
+            if isinstance(value, float) and ("drop" in key or "jitter" in key):
                 setattr(owner, key, 0.0)
         if isinstance(owner, torch.nn.modules.dropout._DropoutNd):
             owner.p = 0.0
