@@ -14,7 +14,7 @@ from torch_help import TIMES_WINOGRAD, assert_as_good, check, in_double, tensors
 
 FORWARD = ("bert (classifier)", "llama", "t5", "vit")  # in `make test`
 BACKWARD = ("llama", "bloom")
-TRAINED = ("wav2vec2", "reformer")
+TRAINED = ("reformer",)
 
 
 def rows(sample):
@@ -45,7 +45,7 @@ def gradients(model, kwargs):
     """The gradients of a loss that reads every result with a gradient."""
     made = [t for t in tensors(dict(model(**kwargs))) if t.requires_grad]
     sum((t * torch.linspace(-1, 1, t.numel(), dtype=t.dtype).view(t.shape)).sum() for t in made).backward()
-    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return {n.removeprefix("_orig_mod."): p.grad for n, p in model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("name", [r for r in rows(BACKWARD) if r.values[0] not in families.TRAINED_ONLY])
@@ -53,15 +53,26 @@ def test_gradients(name):
     model, kwargs = families.make(name)
     with torch.no_grad():
         model(**kwargs)  # the model's first call initializes something
-    exact = in_double(lambda: gradients(plain(model).double(), to_double(kwargs)))
-    eager = gradients(plain(model), kwargs)
-    got = gradients(sol.optimize(model), kwargs)
+    assert_gradients(model, kwargs)
+
+
+def assert_gradients(model, kwargs):
+    """The gradients of one step, as near to those of float64 as PyTorch's."""
+    exact = in_double(lambda: gradients(plain(seeded(model)).double(), to_double(kwargs)))
+    eager = gradients(plain(seeded(model)), kwargs)
+    got = gradients(sol.optimize(seeded(model)), kwargs)
     assert got.keys() == eager.keys() == exact.keys()
     scale = max(g.norm().item() for g in exact.values())
     real = [
         n for n, g in exact.items() if g.norm() > 1e-6 * scale
     ]  # the gradient of a bias ahead of a softmax is 0 up to rounding
     assert_as_good([got[n] for n in real], [eager[n] for n in real], [exact[n] for n in real], 4, 1e-5)
+
+
+def seeded(model, seed=0):
+    """The model, with all generators at their start."""
+    torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
+    return model
 
 
 def still(model):
@@ -78,8 +89,7 @@ def still(model):
 
 def steps(model, kwargs, seed, count):
     """The gradients of some steps of a training, and the next random numbers."""
-    torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
-    optimizer, found = torch.optim.SGD(model.parameters(), 1e-3), []
+    optimizer, found = torch.optim.SGD(seeded(model, seed).parameters(), 1e-3), []
     for _ in range(count):
         optimizer.zero_grad()
         found.append(gradients(model, kwargs))
@@ -106,20 +116,25 @@ def assert_trained_alike(name, optimize, seeds, count):
 
 @pytest.mark.parametrize("name", rows(TRAINED))
 def test_train_mode(name):
-    assert_trained_alike(name, sol.optimize, 1, 2)
+    model, kwargs = families.make(name)
+    if name == "vilt":  # chooses patches with torch.multinomial, whose numbers are SOL's own
+        assert all(g.isfinite().all() for g in gradients(sol.optimize(model.train()), kwargs).values())
+    else:
+        assert_gradients(still(model).train(), kwargs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", (*families.DRAWING, "reformer"))
+@pytest.mark.parametrize(
+    "name", [n if n == "wav2vec2" else pytest.param(n, marks=pytest.mark.slow) for n in (*families.DRAWING, "reformer")]
+)
 def test_train_mode_with_seeds(name):
     assert_trained_alike(name, sol.optimize, 3, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", (*families.DRAWING, "reformer"))
-def test_train_mode_under_torch_compile(name, monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "use_numpy_random_stream", True)
-    assert_trained_alike(name, lambda m: torch.compile(m, backend="sol"), 3, 3)
+def test_train_mode_under_torch_compile(name):
+    with torch._dynamo.config.patch(use_numpy_random_stream=True):
+        assert_trained_alike(name, lambda m: torch.compile(m, backend="sol"), 3, 3)
     torch._dynamo.reset()
 
 
