@@ -320,7 +320,7 @@ model.generate(ids, cache_implementation="static")
 ## Families
 
 SOL runs these {n} small models of transformers {version} with random weights. Its tests compare each model with PyTorch in float32 and
-float64, its results and the gradients of all parameters in eval mode, and the gradients of two steps in train mode, without dropout.
+float64: its results, and the gradients of all parameters in eval mode and in train mode, there without dropout.
 `python test/python/families.py` writes this page from the table of these tests (`make test-all`).
 
 | family | class |
