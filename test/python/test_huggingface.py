@@ -76,7 +76,8 @@ def seeded(model, seed=0):
 
 
 def still(model):
-    """The model without dropout and the like, whose numbers are SOL's own."""
+    """The model without dropout and the like, whose numbers are SOL's own, and without Hardswish, whose gradient jumps: where
+    batch-norm sees a few values, rounding decides on which side."""
     modules = list(model.modules())
     for owner in (*modules, *(m.config for m in modules if hasattr(m, "config"))):
         for key, value in vars(owner).items():
@@ -84,6 +85,10 @@ def still(model):
                 setattr(owner, key, 0.0)
         if isinstance(owner, torch.nn.modules.dropout._DropoutNd):
             owner.p = 0.0
+    for m in modules:
+        for key, child in list(m.named_children()):
+            if isinstance(child, torch.nn.Hardswish):
+                setattr(m, key, torch.nn.SiLU())
     return model
 
 
@@ -143,7 +148,6 @@ def test_gradient_checkpointing(reentrant):
     model, kwargs = families.make("bert")
     want = gradients(still(model).train(), kwargs)
     model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-    model.enable_input_require_grads()
     model.zero_grad()
     got = gradients(sol.optimize(model), kwargs)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

@@ -32,6 +32,7 @@ GLOBAL: dict[str, dict[int, Any]] = {name: getattr(nn_module, f"_global{name}") 
 OF_FORWARD = (
     "torch.nn.utils.",  # computed weights: pruning, spectral and weight norm
     "transformers.utils.output_capturing",  # hidden states and attentions that forward returns
+    "transformers.modeling_utils",  # embeddings that require a gradient, for checkpoints
 )
 _INSTEAD = (
     "an optimized model does not run hooks on its inner modules; remove them, let forward return what they look at, or use "
