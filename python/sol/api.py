@@ -104,6 +104,10 @@ class _NoSuchKey(KeyError):
         return str(self.args[0])
 
 
+_NoSuchKey.__name__ = _NoSuchKey.__qualname__ = KeyError.__name__  # in tracebacks
+_NoSuchKey.__module__ = KeyError.__module__
+
+
 class Config(MutableMapping[str, Any]):
     """The configuration: `sol.config["compiler::name"]` or `sol.config.compiler_name`; `help()` lists all keys."""
 

@@ -44,7 +44,7 @@ class Network:
         self._take_fixed(inputs, fix or {})
         self.inputs = tuple(self._with_sizes(i) for i in inputs if i.name not in self._fixed_values)
         self.outputs = tuple(self._with_sizes(o) for o in outputs)
-        self._programs: Programs[_core.Net] = Programs(self._compile, _bytes)
+        self._programs: Programs[_core.Net] = Programs(os.path.basename(self.path), self._compile, _bytes)
         self._peak = -1  # of the programs until now
 
     def __repr__(self) -> str:

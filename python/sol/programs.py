@@ -12,9 +12,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from . import log
+
 Program = TypeVar("Program")
 
 MOST_PROGRAMS = 16
+MOST_REMEMBERED = 1 << 12  # of the keys whose programs were dropped
 SHARE_OF_MEMORY = 0.25  # share of the machine's memory that all programs together may hold
 
 
@@ -30,14 +33,22 @@ class Programs(Generic[Program]):
     """At most `most` programs, fewer if their bytes together are more than a share of the machine's memory."""
 
     def __init__(
-        self, make: Callable[[Hashable], Program], bytes_of: Callable[[Program], int], most: int = MOST_PROGRAMS
+        self,
+        name: str,
+        make: Callable[[Hashable], Program],
+        bytes_of: Callable[[Program], int],
+        most: int = MOST_PROGRAMS,
     ) -> None:
+        self._name = name  # of the function, for messages
         self._make = make
         self._bytes_of = bytes_of
         self._most = most
         self._limit = SHARE_OF_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._entries: OrderedDict[Hashable, _Entry[Program]] = OrderedDict()
         self._lock = threading.Lock()
+        self._dropped: set[int] | None = (
+            set()
+        )  # hashes of the keys that were dropped; None: it was said that one came again
         _alive.add(self)
 
     def __len__(self) -> int:
@@ -64,6 +75,7 @@ class Programs(Generic[Program]):
             return next((e.program for e in reversed(self._entries.values()) if e.program is not None), None)
 
     def _fill(self, key: Hashable, entry: _Entry[Program]) -> Program:
+        self._say_again(key)
         try:
             program = self._make(key)
         except BaseException:
@@ -88,6 +100,20 @@ class Programs(Generic[Program]):
                 total -= self._bytes_of(program)
                 ready = ready[1:]
                 del self._entries[key]
+                if self._dropped is not None and len(self._dropped) < MOST_REMEMBERED:
+                    self._dropped.add(hash(key))
+
+    def _say_again(self, key: Hashable) -> None:
+        """Logs once that a program was dropped and is needed again."""
+        with self._lock:
+            if self._dropped is None or hash(key) not in self._dropped:
+                return
+            self._dropped, kept = None, sum(e.program is not None for e in self._entries.values())
+        log.warn(
+            f"{self._name}: is called with more combinations of sizes than the {kept} programs that are kept (those used last, at "
+            f"most {self._most} and {SHARE_OF_MEMORY:.0%} of the memory), so calls load programs again from the cache, which takes "
+            "longer than a call; pad the inputs to fewer sizes, or call sol.optimize once for each group of sizes"
+        )
 
     def _after_fork(self) -> None:
         """In a forked child: threads that held the lock or compiled a program do not exist."""

@@ -200,8 +200,19 @@ def test_the_log_of_a_service_does_not_grow(capfd):
     assert capfd.readouterr().err.count("Estimated Peak Memory") == 2
 
 
+def test_sizes_that_come_again_are_said_once(capfd):
+    net = sol.optimize(two_outputs())
+    for n in range(1, 25):
+        net(np.ones((n, 4), np.float32))
+    assert "programs that are kept" not in capfd.readouterr().err
+    for n in (1, 2, 1):
+        net(np.ones((n, 4), np.float32))
+    text = capfd.readouterr().err
+    assert text.count("more combinations of sizes than the 16 programs that are kept") == 1 and "pad the inputs" in text
+
+
 def test_programs_are_bounded_by_memory_too():
-    programs = Programs(lambda key: key, lambda program: program, most=16)
+    programs = Programs("net", lambda key: key, lambda program: program, most=16)
     programs._limit = 100
     for size in (40, 50, 30, 20, 200, 10):
         assert programs.get(size) == size
@@ -219,7 +230,7 @@ def test_a_thread_whose_program_is_there_does_not_wait():
             assert go_on.wait(60)
         return key
 
-    programs = Programs(make, lambda program: 1)
+    programs = Programs("net", make, lambda program: 1)
     programs.get("fast")
     threads = [threading.Thread(target=programs.get, args=("slow",)) for _ in range(4)]
     for t in threads:
@@ -249,7 +260,7 @@ def test_a_compile_that_failed_is_tried_by_those_who_wait():
             raise KeyboardInterrupt
         return key
 
-    programs, results = Programs(make, lambda program: 1), []
+    programs, results = Programs("net", make, lambda program: 1), []
 
     def first():
         with pytest.raises(KeyboardInterrupt):

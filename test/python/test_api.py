@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import traceback
 import xml.etree.ElementTree
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -999,8 +1000,9 @@ def test_config():
     sol.config.log_level = "ERROR"
     assert sol.config.log_level == sol.config["log::level"] == "ERROR"
     sol.config["log::level"] = before
-    with pytest.raises(KeyError, match="log:level: no such key; did you mean log::level"):
+    with pytest.raises(KeyError, match="log:level: no such key; did you mean log::level") as e:
         sol.config["log:level"] = 1
+    assert traceback.format_exception_only(e.value)[0].startswith("KeyError: sol.config: log:level")
     with pytest.raises(AttributeError, match="did you mean log::level"):
         sol.config.loglevel = 1
     with pytest.raises(KeyError):

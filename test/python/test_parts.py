@@ -7,6 +7,7 @@ import inspect
 import pytest
 import sol
 import torch
+import torch.autograd.forward_ad as forward_ad
 from sol.pytorch import parts
 from torch import nn
 from torch.nn import functional as F
@@ -127,6 +128,15 @@ def enabled(x, w):
     return z * x
 
 
+def linearized(x, w):
+    return torch.func.linearize(lambda v: (v * w).sin(), steps(x))[1](w * x)
+
+
+def dual(x, w):
+    with forward_ad.dual_level():
+        return steps(forward_ad.unpack_dual(forward_ad.make_dual(steps(x * w), w * x).sin()).tangent)
+
+
 def trained(f, x, w):
     x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
     y = f(x, w)
@@ -163,6 +173,20 @@ def test_transformations_inside_of_forward_are_rejected(f):
     assert torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() is None
     assert torch._C._functorch.peek_interpreter_stack() is None
     torch.testing.assert_close(sol.optimize(steps, x)(x), steps(x), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("f", (transformed, forwards, linearized, dual))
+def test_transformations_are_told_in_one_line(f):
+    """By the name that users know; torch.compile computes them, and leaves no level of differentiation open."""
+    x, w = torch.randn(X), torch.rand(X)
+    line = inspect.getsourcelines(f)[1] + 1
+    with pytest.raises(
+        sol.UnsupportedError,
+        match=rf":\n  a part of torch\.func \(vmap,.*linearize\): use torch\.compile.* \(test_parts\.py:{line}\)( and 1 more)?$",
+    ):
+        sol.optimize(f, x, w)
+    torch.testing.assert_close(torch.compile(f, backend="sol")(x, w), f(x, w), atol=2e-5, rtol=1e-4)
+    assert forward_ad._current_level == -1
 
 
 CASES = (

@@ -30,7 +30,7 @@ from .generators import nothing_drawn
 from .problems import LIBRARY, located, user_line
 from .skeleton import model_class, skeleton
 from .structure import called, carries
-from .trace import Traced, Unusual, recorder, trace
+from .trace import FUNC, FUNC_INSTEAD, Traced, Unusual, recorder, trace
 from .values import Given
 
 _lock = threading.RLock()  # PyTorch's tracing has global state
@@ -326,10 +326,7 @@ def _untraceable(e: Exception) -> str | None:
             "backend='sol'), which runs such a line in Python"
         )
     if (first.startswith("torch.func.") and "saved tensor hooks" in first) or _fails_in_func(e):
-        return (
-            "a part of torch.func (grad, vjp, jacrev, jacfwd, hessian); use torch.compile(model, backend='sol'), which runs "
-            "such a part in PyTorch"
-        )
+        return f"{FUNC}; {FUNC_INSTEAD}"
     if first.startswith("We found a fake tensor in the exported program constant's list"):
         return (
             "a tensor that no operator of the trace made, such as a gradient of torch.autograd.grad; use "

@@ -453,15 +453,17 @@ def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwa
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 
 
+FUNC = "a part of torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian, linearize)"
+FUNC_INSTEAD = "use torch.compile(model, backend='sol'), which runs such a part in PyTorch"
 # around torch.func.grad and the like in Dynamo's graph
 _FORBIDS_HOOKS = torch._C._autograd._saved_tensors_hooks_disable
 _ALLOWS_HOOKS = torch._C._autograd._saved_tensors_hooks_enable
 
 
 def transforms(node: Node) -> bool:
-    """Whether a node of Dynamo's graph begins a transformation of torch.func."""
+    """Whether a node of Dynamo's graph begins a transformation of torch.func, or differentiation in forward mode."""
     name = getattr(node.target, "__name__", "")
-    return name.endswith("_increment_nesting") or node.target is _FORBIDS_HOOKS
+    return name.endswith("_increment_nesting") or name == "_enter_dual_level" or node.target is _FORBIDS_HOOKS
 
 
 def enters(node: Node) -> bool:
@@ -501,7 +503,7 @@ class _Steps(torch.fx.Interpreter):
         self.recorder.step = n
         try:
             if transforms(n):  # changes the state of PyTorch: it must not begin if it cannot be completed
-                raise _core.UnsupportedError("a part of torch.func (vmap, grad, jvp): not supported")
+                raise _core.UnsupportedError(f"{FUNC}: {FUNC_INSTEAD}")
             made = self._inside(n) if n.target is _CHECKPOINT else super().run_node(n)
             if enters(n):
                 self.entered.append(_leaving(n.target, made))

@@ -29,7 +29,7 @@ from .function import graft
 from .layout import Layout
 from .problems import Problem, rejection
 from .problems import where as _where
-from .trace import Source, Traced, place
+from .trace import FUNC, FUNC_INSTEAD, Source, Traced, place
 from .writes import Memory, viewed, written
 
 HALF = (torch.float16, torch.bfloat16)
@@ -97,6 +97,24 @@ class Translation:
 _DETACHED = frozenset(getattr(torch.ops.aten, n).default for n in ("detach", "detach_", "detach_copy"))
 
 
+_DUAL = frozenset(  # differentiation in forward mode
+    getattr(torch.ops.aten, n) for n in ("_make_dual", "_unpack_dual", "_new_zeros_with_same_feature_meta")
+)
+
+
+def _is_of_func(node: torch.fx.Node) -> bool:
+    """Whether a node belongs to a transformation of torch.func."""
+    return getattr(node.target, "overloadpacket", None) in _DUAL or getattr(node.target, "__module__", "").startswith(
+        "torch._functorch"
+    )
+
+
+def _named(node: torch.fx.Node) -> str:
+    """The name of what a node calls."""
+    function = isinstance(node.target, types.FunctionType)
+    return str(node.target.__name__ if function else node.target)  # type: ignore[union-attr]
+
+
 class _Missing(Exception):
     """An operand could not be translated. The error is reported where the operand was made."""
 
@@ -138,7 +156,8 @@ class Translator:
             behind = len(self.leaves) + len(self.traced.reads.hosted.inputs)
             self.result.inputs.append(Input(behind, Layout((), (), (), (), True), self.b.seed.handle))
         if self.problems:
-            raise rejection(self.problems, self.traced.unusual)
+            transformed = [p for p in self.problems if p.what == FUNC]  # the others may follow from these
+            raise rejection(transformed or self.problems, self.traced.unusual)
         return self.result
 
     # -- inputs and parameters
@@ -227,9 +246,8 @@ class Translator:
         except _Missing:
             self._stand_in(node)
         except (Rejected, _core.UnsupportedError, _core.InvalidError) as e:
-            function = isinstance(node.target, types.FunctionType)
-            what = node.target.__name__ if function else node.target  # type: ignore[union-attr]
-            self.problems.append(Problem(str(what), str(e), _where(path, line), node.meta.get("step")))
+            what, why = (FUNC, FUNC_INSTEAD) if _is_of_func(node) else (_named(node), str(e))
+            self.problems.append(Problem(what, why, _where(path, line), node.meta.get("step")))
             self._stand_in(node)
 
     def _stopped(self, node: torch.fx.Node, made: Any) -> Any:
@@ -408,8 +426,6 @@ class Translator:
                 return self._inline(function, operands)
             first = next((n for n in self._read(function).graph.nodes if n.op == "call_function"), node)
             raise Rejected(f"torch.autocast {_where(*place(first))}".rstrip())
-        if getattr(node.target, "__module__", "").startswith("torch._functorch"):
-            raise Rejected("a part of torch.func (vmap, grad, jvp)")
         raise Rejected({"cond": "control flow"}.get(name, ""))
 
     def _inline(self, function: Any, operands: Sequence[Any]) -> Any:
