@@ -243,6 +243,14 @@ static void no_cost(struct plan *p)
 {
     unit_with(p, "Conv b")->kernel.cost = NAN;
 }
+static void negative_cost(struct plan *p)
+{
+    unit_with(p, "Conv b")->kernel.cost = -1;
+}
+static void cheap_choice(struct plan *p)
+{
+    ((struct choice *)(uintptr_t)p->chains.at[0].choice)->candidate[0].variant.cost = -1;
+}
 static void other_operand(struct plan *p)
 {
     struct unit *u = unit_with(p, "Conv b");
@@ -308,6 +316,8 @@ static const struct broken_plan rows[] = {
     {"a unit without a kernel", PHASE_CHOOSE, no_kernel, "unit 'Conv b': expected a kernel"},
     {"a kernel without steps", PHASE_CHOOSE, no_steps, "expected 1..6 steps, got 0"},
     {"a kernel without a cost", PHASE_CHOOSE, no_cost, "expected a cost"},
+    {"a kernel that earns time", PHASE_CHOOSE, negative_cost, "expected a cost of 0 ns or more, got -1"},
+    {"a choice that earns time", PHASE_BAND, cheap_choice, "choice: expected costs of 0 ns or more, got -1"},
     {"an operand of something else", PHASE_CHOOSE, other_operand, "operand 2: expected"},
     {"an operand that is not written", PHASE_CHOOSE, operand_role, "operand 2: expected to be written"},
     {"an operand too few", PHASE_CHOOSE, one_operand_less, "expected 3 operands, got 2"},
@@ -340,8 +350,32 @@ static void test_empty_tensors(void **state)
     arena_destroy(a);
 }
 
+/* Storing the 96 channels takes longer than computing them. A band that does not store them still costs what its units
+ * cost. */
+static void test_costs_of_bands(void **state)
+{
+    struct arena *a = arena_create(ctx);
+    struct sol_graph *g = NULL;
+    struct target target;
+    struct plan *p = NULL;
+    (void)state;
+    const char *text = "input %0:f32[1 16 112 112] \"x\"\nparam %1:f32[96 16 1 1] \"v\"\nparam %2:f32[96 1 3 3] \"w\"\n"
+                       "%3 = Conv(%0, %1)\n%4 = relu(%3)\n%5 = Conv(%4, %2) s=2 p=1 q=1 g=96\noutput %5 \"y\"\n";
+    if (target_named(ctx, "x86-64-v4", &target) || sol_config_set(ctx, "compiler::verify", "1"))
+        fail_msg("%s", sol_error(ctx));
+    target.cores = 4;
+    if (sol_graph_parse(ctx, text, &g) || passes_run(g) || plan_make(g, a, &target, &p)) fail_msg("%s", sol_error(ctx));
+    assert_int_equal(p->chains.n, 1);
+    const struct choice *c = p->chains.at[0].choice;
+    assert_string_equal(c->candidate[c->chosen].solver->name, "band");
+    assert_true(strcmp(c->candidate[c->chosen].variant.text, "apart") != 0);
+    sol_graph_destroy(g);
+    arena_destroy(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_plans), cmocka_unit_test(test_empty_tensors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_plans), cmocka_unit_test(test_empty_tensors),
+                                       cmocka_unit_test(test_costs_of_bands)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

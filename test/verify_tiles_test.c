@@ -111,6 +111,12 @@ static void no_ring_memory(struct plan *p)
     c->stage[c->n - 1].u->kernel.scratch_bytes -= 64;
 }
 
+static void too_cheap(struct plan *p)
+{
+    struct chain *c = band_of(p);
+    c->cost = c->kernels / 2;
+}
+
 static void late_phase(struct plan *p)
 {
     scan_of(p)->phase[0].from++;
@@ -179,6 +185,7 @@ static void one_step_of_room(struct plan *p)
 
 static const struct broken_plan band_rows[] = {
     {"a band of one stage", PHASE_CHOOSE, no_stages, "band: expected 2..4 stages, got 1"},
+    {"a band that is cheaper than its units", PHASE_CHOOSE, too_cheap, "band: expected to cost at least"},
     {"a row too many", PHASE_CHOOSE, more_rows, "expected 24 rows, got 25"},
     {"a window that begins too late", PHASE_CHOOSE, lower_window, "reads rows -1..1 for its row 0"},
     {"a window that ends too early", PHASE_CHOOSE, higher_window, "reads rows -1..1 for its row 0"},

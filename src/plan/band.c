@@ -21,7 +21,7 @@
 #define BLOCK_PENALTY 0.05 /* likewise for blocks of channels; measured by the tuner on Zen 5 */
 #define ROWS_PENALTY 0.02  /* likewise for blocks of rows */
 #define DEEP_ROWS 0.06     /* contractions by this one: 0.05 to 0.16 on Zen 5 */
-#define GAIN 0.02          /* of the time of the parts that must be saved */
+#define GAIN 0.02          /* of the time of the kernels that must be saved */
 #define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */
 
 static const struct loops_stmt *writer(const struct loops *loops, int tensor)
@@ -244,25 +244,25 @@ static double penalty(enum band_kind kind, const struct stage *st)
 
 static sol_status estimate(struct plan *p, struct chain *c)
 {
-    double saved = 0, recomputed = 0, slower = 0;
+    double stored = 0;
     int64_t ring_bytes = 0;
-    c->apart = 0;
+    c->cost = c->kernels = 0;
     c->all_rows = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
         TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->anchor, st->u, &st->apart));
         const double cost = st->apart->kernel.cost;
-        c->apart += cost;
-        slower += cost * penalty(c->kind, st);
+        c->kernels += cost;
+        c->cost += cost * (1 + penalty(c->kind, st));
         c->all_rows |= st->apart->candidate[st->apart->chosen].solver->all_rows;
         if (st->out < 0) continue;
-        saved += traffic(p, plan_allocation(p, st->u->loops->tensors.at[st->out].user), st->stored);
+        stored += traffic(p, plan_allocation(p, st->u->loops->tensors.at[st->out].user), st->stored);
         ring_bytes += st->row_bytes * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
-        recomputed += cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)MAX(st->rows * c->images, 1);
+        c->cost += cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)MAX(st->rows * c->images, 1);
     }
-    c->cost = c->apart + slower + recomputed - saved;
+    c->apart = c->kernels + stored;
     c->fits = (double)ring_bytes <= CACHE_SHARE * (double)p->target->l2;
     return SOL_OK;
 }
@@ -413,7 +413,7 @@ static sol_status choose_chain(struct plan *p, struct chains *all, struct choice
         choice->chosen = k;
         if (!c && always) continue;
         if (!c) return SOL_OK;
-        if (i >= 0 && !always && c->cost > c->apart * (1 - GAIN)) continue;
+        if (i >= 0 && !always && c->apart - c->cost < GAIN * c->kernels) continue;
         TRY(choose_stages(p, c, always, &can));
         struct unit *last = c->stage[c->n - 1].u;
         if (can) TRY(band_kernel(p, c, last, &can));

@@ -69,9 +69,11 @@ struct chain {
     struct stage stage[BAND_MAX_STAGES];
     int64_t images;
     enum band_kind kind;
-    double cost, apart; /* ns: of the band; of its units one by one */
-    bool fits;          /* what the rings hold stays in the cache */
-    bool all_rows;      /* a unit's solver needs more than rows */
+    double cost;    /* ns; solvers leave out the time to store a result, and so does this one */
+    double kernels; /* of its units' own kernels, */
+    double apart;   /* and with the time to store the tensors between them, which the band saves */
+    bool fits;      /* what the rings hold stays in the cache */
+    bool all_rows;  /* a unit's solver needs more than rows */
 };
 
 #endif

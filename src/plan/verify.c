@@ -406,6 +406,12 @@ static sol_status check_packs(struct check *c, const struct unit *u)
     return SOL_OK;
 }
 
+/* The tuner compares costs by their ratios. */
+static bool is_cost(double ns)
+{
+    return isfinite(ns) && ns >= 0;
+}
+
 static sol_status check_kernel(struct check *c, const struct unit *u)
 {
     const struct kernel *k = &u->kernel;
@@ -418,7 +424,7 @@ static sol_status check_kernel(struct check *c, const struct unit *u)
     if (k->nwork < 0 || k->nwork > COUNT_OF(k->work_bytes) || k->scratch_bytes < 0)
         return plan_wrong(c->p, u, "expected 0..%d work buffers and scratch memory, got %d and %lld",
                           COUNT_OF(k->work_bytes), k->nwork, (long long)k->scratch_bytes);
-    if (!isfinite(k->cost)) return plan_wrong(c->p, u, "expected a cost, got %g", k->cost);
+    if (!is_cost(k->cost)) return plan_wrong(c->p, u, "expected a cost of 0 ns or more, got %g", k->cost);
     return check_packs(c, u);
 }
 
@@ -464,6 +470,9 @@ static sol_status check_choice(struct check *c, const struct unit *u, const stru
 {
     if (choice->n < 1 || choice->chosen < -1 || choice->chosen >= choice->n)
         return plan_wrong(c->p, u, "choice: expected one of %d candidates, got %d", choice->n, choice->chosen);
+    if (!is_cost(choice->candidate[0].variant.cost) || !is_cost(choice->candidate[choice->n - 1].variant.cost))
+        return plan_wrong(c->p, u, "choice: expected costs of 0 ns or more, got %g..%g",
+                          choice->candidate[0].variant.cost, choice->candidate[choice->n - 1].variant.cost);
     for (int i = 1; i < choice->n; i++)
         if (choice->candidate[i - 1].variant.cost > choice->candidate[i].variant.cost)
             return plan_wrong(c->p, u, "choice: expected the cheapest first, got candidate %d behind a dearer one", i);

@@ -159,6 +159,8 @@ static sol_status check_band(struct plan *p, const struct chain *c, struct arena
     const struct unit *u = c->stage[c->n - 1].u;
     int64_t kernels = 0, rings = 0;
     if (u->dead) return plan_wrong(p, u, "band: expected its last unit to be alive");
+    if (!(c->kernels <= c->cost && c->kernels <= c->apart))
+        return plan_wrong(p, u, "band: expected to cost at least %g, as its units do, got %g", c->kernels, c->cost);
     TRY(check_stages(p, u, c));
     for (int i = 0; i < c->n; i++) {
         const struct stage *st = &c->stage[i];
