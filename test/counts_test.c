@@ -81,6 +81,11 @@ static const struct kernel_row {
     {"softmax", NULL, NULL, "input %0:f32[64 512]\n%1 = Softmax(%0) axis=1\noutput %1"},
     {"layer_norm", NULL, NULL,
      "input %0:f32[64 512]\nparam %1:f32[512]\nparam %2:f32[512]\n%3 = LayerNorm(%0, %1, %2)\noutput %3"},
+    {"batch_norm", NULL, NULL,
+     "input %0:f32[2 64 14 14]\nparam %1:f32[64]\nparam %2:f32[64]\n%3, %4, %5 = BatchNormTrain(%0, %1, %2)\n"
+     "output %3\noutput %4\noutput %5"},
+    {"group_norm", NULL, NULL,
+     "input %0:f32[1 64 14 14]\nparam %1:f32[64]\nparam %2:f32[64]\n%3 = GroupNorm(%0, %1, %2) g=8\noutput %3"},
     {"max_pool", NULL, NULL, "input %0:f32[1 64 28 28]\n%1 = MaxPool(%0) k=[3,3] s=2 p=1 q=1\noutput %1"},
     {"global_pool", NULL, NULL, "input %0:f32[1 512 28 28]\n%1 = Mean(%0) axes=[2,3]\noutput %1"},
     {"band", "bands", "always",

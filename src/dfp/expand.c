@@ -1,8 +1,8 @@
 /* Rewrites before planning. moments, softsum, maxat and minat become statements with one simple reduction each, so
  * lanes and partial results need no special rules; two passes over data in the cache are also faster than one with long
- * dependency chains, and more accurate. A long mean is computed relative to the first value, so that it stays accurate
- * far from 0. What both passes and a later statement need (exp(x - m)) is computed once, into a temporary row. Long
- * reductions are split into parts: tasks, or, for moments, what stays in the cache between the passes. */
+ * dependency chains, and more accurate. A long mean is computed relative to the mean of a few values, so that it stays
+ * accurate far from 0. What both passes and a later statement need (exp(x - m)) is computed once, into a temporary row.
+ * Long reductions are split into parts: tasks, or, for moments, what stays in the cache between the passes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,19 +151,43 @@ static bool is_long(const struct expand *x, uint64_t ivars, uint64_t bound, int3
     return expr_natural(x->loops, body) == C_F32 && ivars_points(x->loops, bound) > 64 * side;
 }
 
-/* A value to subtract, computed ahead of the statement: the first value, or 0 if that is huge, infinite or NaN. */
-static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t ivars, uint64_t bound, int32_t body)
+/* The mean of a few values along the longest index variable, side by side if vectors run along it, or else spread. The
+ * sum of differences from it loses the digits that it grows by, so a single value, which is about a standard deviation
+ * from the mean, makes three times the error. */
+static int32_t mean_of_few(struct expand *x, uint64_t bound, int32_t body)
 {
+    enum { FEW = 8 };
     struct loops *loops = x->loops;
     int32_t ivar_map[LOOPS_MAX_IVARS];
     int *tensor_map = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
-    for (int i = 0; i < loops->ivars.n; i++) ivar_map[i] = bound >> i & 1 ? ex_int(loops, 0) : ex_ivar(loops, i);
+    int64_t n = 1, longest = 1;
+    int along = -1, few = -1;
     for (int i = 0; i < loops->tensors.n; i++) tensor_map[i] = i;
-    const int32_t first = ex_copy(loops, loops, body, ivar_map, tensor_map),
-                  size = ex_call(loops, math_row("abs"), 1, &first);
+    for (int i = 0; i < loops->ivars.n; i++) {
+        const int64_t size = loops->ivars.at[i].size;
+        ivar_map[i] = bound >> i & 1 ? ex_int(loops, 0) : ex_ivar(loops, i);
+        if (bound >> i & 1 && size > longest) longest = size, along = i;
+    }
+    if (along >= 0 && loops->ivars.n < LOOPS_MAX_IVARS) {
+        n = MIN(longest, FEW);
+        few = loops_ivar(loops, arena_printf(loops->arena, "%sf", loops->ivars.at[along].name), n);
+        const int64_t step = x->unit >> along & 1 ? 1 : longest / n;
+        ivar_map[along] = ex_binary(loops, EX_MUL, ex_ivar(loops, few), ex_int(loops, step));
+    }
+    const int32_t value = ex_copy(loops, loops, body, ivar_map, tensor_map);
+    return few < 0 ? value : mean(loops, ex_red(loops, RED_SUM, UINT64_C(1) << few, 0, value), ex_int(loops, n));
+}
+
+/* A value to subtract, computed ahead of the statement: about the mean, or 0 if that is huge, infinite or NaN. */
+static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t ivars, uint64_t bound, int32_t body)
+{
+    struct loops *loops = x->loops;
+    const int near = temp(x, "near", ivars, SOL_F32), t = temp(x, "origin", ivars, SOL_F32);
+    put(x, s, near, ivar_list(x, ivars), mean_of_few(x, bound, body));
+    const int32_t value = ex_read(loops, near, ivar_list(x, ivars), 0),
+                  size = ex_call(loops, math_row("abs"), 1, &value);
     const int32_t fit = ex_test(loops, ex_cmp(loops, CMP_LT, size, ex_real(loops, 1e30)));
-    const int t = temp(x, "origin", ivars, SOL_F32);
-    put(x, s, t, ivar_list(x, ivars), ex_call(loops, math_row("where"), 3, (int32_t[]){fit, first, ex_real(loops, 0)}));
+    put(x, s, t, ivar_list(x, ivars), ex_call(loops, math_row("where"), 3, (int32_t[]){fit, value, ex_real(loops, 0)}));
     return ex_read(loops, t, ivar_list(x, ivars), 0);
 }
 
