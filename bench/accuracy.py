@@ -9,9 +9,9 @@ side of a ReLU, or another element is the largest of a max-pool. PyTorch meets k
 median over the other inputs. --kinks counts the activations that lie on another side of a kink than in float64.
 
 A network is a name of test/python/networks.py, or "hf/NAME" for one of test/python/families.py. "hf/NAME/default" is a
-model of pictures with the default configuration of its family.
+model of pictures with the default configuration of its family. With several precisions, PyTorch runs once for all.
 
-Usage: bench/accuracy.py NETWORK.. [--precision default] [--batch 2] [--size 64] [--inputs 8] [--table] [--kinks]
+Usage: bench/accuracy.py NETWORK.. [--precision default high] [--batch 2] [--size 64] [--inputs 8] [--table] [--kinks]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import importlib
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "python
 import families
 import sol
 from networks import enliven, network, network_inputs
+from torch.overrides import TorchFunctionMode
 from torch_help import error, tensors, to_double
 
 KINK = 10  # an input meets a kink if the median ratio of its errors is above this, or below its inverse
@@ -63,6 +65,7 @@ class Watched(nn.Module):
         super().__init__()
         self.model = model
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] | None = None  # collected if it is a list
+        self.inside = False  # of a watched function, which PyTorch calls again by its name under InDouble
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         seen: list[torch.Tensor] = []
@@ -73,10 +76,16 @@ class Watched(nn.Module):
 
     def watch(self, name: str, function: Callable[..., torch.Tensor], seen: list[torch.Tensor]) -> Any:
         def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            if self.inside:
+                return function(x, *args, **kwargs)
             if self.calls is not None:
                 self.calls.append((name, args, kwargs))
             seen.append(x.detach().clone())
-            return function(x, *args, **kwargs)
+            self.inside = True
+            try:
+                return function(x, *args, **kwargs)
+            finally:
+                self.inside = False
 
         return call
 
@@ -86,6 +95,24 @@ class Watched(nn.Module):
         for (name, args, kwargs), g, r in zip(self.calls or (), got, right, strict=True):
             total += int((SIDES[name](g, *args, **kwargs) != SIDES[name](r, *args, **kwargs)).sum())
         return total
+
+
+class InDouble(TorchFunctionMode):
+    """Calls a model in float64 throughout: where it asks for float32 (a norm's statistics, a softmax), it gets float64."""
+
+    def __enter__(self) -> Any:
+        torch.set_default_dtype(torch.float64)
+        return super().__enter__()
+
+    def __exit__(self, *args: Any) -> None:
+        super().__exit__(*args)
+        torch.set_default_dtype(torch.float32)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = torch.utils._pytree.tree_map(
+            lambda v: torch.float64 if v is torch.float32 else v, (args, kwargs or {})
+        )
+        return (torch.Tensor.double if function is torch.Tensor.float else function)(*args, **kwargs)
 
 
 def load_torchvision() -> ModuleType:
@@ -98,7 +125,7 @@ def load_torchvision() -> ModuleType:
 def without_chance(model: nn.Module) -> nn.Module:
     """Train mode without dropout, because SOL draws other random numbers than PyTorch."""
     for m in model.train().modules():
-        for name in ("p", "dropout", "attention_dropout"):
+        for name in ("p", "dropout", "attention_dropout", "drop_prob", "layerdrop"):
             if isinstance(getattr(m, name, None), float) and type(m).__name__ != "LPPool2d":
                 setattr(m, name, 0.0)
     return model
@@ -124,7 +151,8 @@ def made(name: str, package: ModuleType, options: argparse.Namespace) -> tuple[n
 def step(model: nn.Module, given: Given, seed: int) -> tuple[Gradients, list[torch.Tensor]]:
     """Results and gradients of a loss that weighs the results at random, and the inputs of watched functions."""
     args, kwargs = torch.utils._pytree.tree_map(trainable, given)
-    results, seen = model(*args, **kwargs) if isinstance(model, Watched) else (model(*args, **kwargs), [])
+    with InDouble() if next(model.parameters()).dtype == torch.float64 else contextlib.nullcontext():
+        results, seen = model(*args, **kwargs) if isinstance(model, Watched) else (model(*args, **kwargs), [])
     results = [t for t in tensors(results) if t.requires_grad]
     generator = torch.Generator().manual_seed(seed)
     model.zero_grad()
@@ -141,15 +169,28 @@ def trainable(value: Any) -> Any:
     return value
 
 
+@dataclass
+class Found:
+    """A network with one precision. Rows: for each input, of each tensor, SOL's error and PyTorch's. Sides: activations
+    on another side of a kink, SOL's and PyTorch's."""
+
+    optimized: nn.Module
+    rows: list[dict[str, tuple[float, float]]] = field(default_factory=list)
+    sides: list[int] = field(default_factory=lambda: [0, 0])
+
+
+def optimized(model: nn.Module, given: Given, precision: str) -> nn.Module:
+    sol.config["precision"] = precision
+    return sol.optimize(copy.deepcopy(model), *given[0], **given[1])
+
+
 def measure(name: str, package: ModuleType, options: argparse.Namespace) -> None:
     model, arguments = made(name, package, options)
     model = without_chance(model)
     if options.kinks:
         model = Watched(model)
     given = arguments()
-    optimized = sol.optimize(copy.deepcopy(model), *given[0], **given[1])
-    rows: list[dict[str, tuple[float, float]]] = []  # for each input, of each tensor, SOL's error and PyTorch's
-    sides = [0, 0]
+    found = {p: Found(optimized(model, given, p)) for p in options.precision}
     for seed in range(options.inputs):
         torch.manual_seed(seed)
         given = arguments()
@@ -158,22 +199,27 @@ def measure(name: str, package: ModuleType, options: argparse.Namespace) -> None
             double.calls = []
         right, exact = step(double, to_double(given), seed)
         eager, theirs = step(copy.deepcopy(model), given, seed)
-        got, ours = step(optimized, given, seed)
-        if isinstance(double, Watched):
-            sides = [n + double.other_sides(s, exact) for n, s in zip(sides, (ours, theirs), strict=True)]
         largest = max(r.norm().item() for r in right.values())
-        # gradients that are 0 are left out, such as that of a bias in front of a batch-norm
-        rows.append({n: (error(got[n], r), error(eager[n], r)) for n, r in right.items() if r.norm() > 1e-10 * largest})
-    report(name, options, rows, sides)
+        for precision, f in found.items():
+            sol.config["precision"] = precision
+            got, ours = step(f.optimized, given, seed)
+            if isinstance(double, Watched):
+                new = (double.other_sides(s, exact) for s in (ours, theirs))
+                f.sides = [n + m for n, m in zip(f.sides, new, strict=True)]
+            # gradients that are 0 are left out, such as that of a bias in front of a batch-norm
+            f.rows.append(
+                {n: (error(got[n], r), error(eager[n], r)) for n, r in right.items() if r.norm() > 1e-10 * largest}
+            )
+    for precision, f in found.items():
+        report(f"{name}, {precision}", options, f)
 
 
 def ratio(errors: tuple[float, float]) -> float:
     return max(errors[0], 1e-9) / max(errors[1], 1e-9)
 
 
-def report(
-    name: str, options: argparse.Namespace, rows: list[dict[str, tuple[float, float]]], sides: list[int]
-) -> None:
+def report(name: str, options: argparse.Namespace, found: Found) -> None:
+    rows, sides = found.rows, found.sides
     for n in rows[0] if options.table else ():
         errors = [r[n] for r in rows if n in r]
         ours, theirs = (statistics.median(e) for e in zip(*errors, strict=True))
@@ -195,15 +241,15 @@ def report(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="+")
-    parser.add_argument("--precision", default="default", choices=("fast", "default", "high"))
+    parser.add_argument("networks", nargs="+", metavar="NETWORK")
+    parser.add_argument("--precision", nargs="+", default=["default"], choices=("fast", "default", "high"))
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--inputs", type=int, default=8)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--kinks", action="store_true")
     given = parser.parse_args()
-    sol.config["precision"], sol.config["autotune"] = given.precision, "off"
+    sol.config["autotune"] = "off"
     torchvision = load_torchvision()
     for each in given.networks:
         measure(each, torchvision, given)
