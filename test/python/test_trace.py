@@ -10,7 +10,8 @@ import sol
 import sol.pytorch.export as export_module
 import torch
 from sol.pytorch.skeleton import skeleton
-from sol.pytorch.trace import Traced, Unusual, place, trace
+from sol.pytorch.steps import Unusual
+from sol.pytorch.trace import Traced, place, trace
 from torch import nn
 from torch.fx import Node
 from torch.nn import functional as F

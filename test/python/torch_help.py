@@ -5,8 +5,9 @@ from unittest import mock
 
 import sol
 import torch
+from sol.pytorch.arguments import dense
 from sol.pytorch.export import export
-from sol.pytorch.module import _dense, owned_tensors
+from sol.pytorch.module import owned_tensors
 from sol.pytorch.translate import Translator
 from sol.pytorch.values import Given
 from torch.utils import _pytree as pytree
@@ -125,7 +126,7 @@ def interpret(model, args):
     """The network's outputs from the interpreter on the translated graph, by number of the returned leaf."""
     leaves = list(args)
     traced = export(model, tuple(args), {}, given=Given(args, {}))
-    owned = {n: _dense(o.tensor) for n, o in owned_tensors(model).items()}
+    owned = {n: dense(o.tensor) for n, o in owned_tensors(model).items()}
     t = Translator(traced, type(model).__name__, leaves, owned, frozenset()).run()
     given = [*leaves, torch.tensor(7)]  # the seed is the last input
     inputs = tuple(_physical(given[i.leaf], i.layout) for i in t.inputs)

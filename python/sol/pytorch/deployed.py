@@ -16,9 +16,9 @@ from torch.utils import _pytree as pytree
 from sol import _core
 from sol.inputs import Input
 
-from . import as_module
+from . import arguments, as_module
 from .export import export
-from .module import _declare, _example, evaluating, owned_tensors
+from .module import evaluating, owned_tensors
 from .skeleton import model_class
 from .trace import leaf_names
 from .translate import Translation, Translator
@@ -126,13 +126,14 @@ def _see(
     leaves, spec = pytree.tree_flatten((args, kwargs))
     names = leaf_names(module, args, kwargs)
     exact = any(isinstance(leaf, Input) and leaf.shape[:1] == (0,) for leaf in leaves)  # it tells where the batch is
-    declared = [_declare(leaf, None if exact else batch_size) for leaf in leaves]
+    declared = [arguments.declare(leaf, None if exact else batch_size) for leaf in leaves]
     if batch_size is not None and not any(isinstance(d, Input) and d.shape[:1] == (0,) for d in declared):
         raise _core.InvalidError(
             f"{name}: batch_size: no argument leaves its first size open: give tensors, or sol.input([0, ..])"
         )
     leaves = [
-        _row_major(_example(i, d, leaf, batch_size)) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))
+        _row_major(arguments.example(i, d, leaf, batch_size))
+        for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))
     ]
     noted: list[tuple[str, ...]] = []
     given, named = pytree.tree_unflatten(leaves, spec)

@@ -29,8 +29,9 @@ from . import function
 from .generators import nothing_drawn
 from .problems import LIBRARY, located, user_line
 from .skeleton import model_class, skeleton
+from .steps import FUNC, FUNC_INSTEAD, Unusual
 from .structure import called, carries
-from .trace import FUNC, FUNC_INSTEAD, Traced, Unusual, recorder, trace
+from .trace import Traced, recorder, trace
 from .values import Given
 
 _lock = threading.RLock()  # PyTorch's tracing has global state

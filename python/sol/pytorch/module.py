@@ -22,23 +22,20 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
-from sol.inputs import Input
 
-from .builder import REAL, SOL_NAME
+from . import arguments
 from .face import Face, attach, eager
 from .facts import Facts
 from .guards import guards, written
 from .hooks import check_hooks
 from .hosted import Differs
-from .layout import Layout
-from .program import TENSORS, Owned, Program
+from .program import Owned, Program
 from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
 from .trace import leaf_names
 from .training import Origin, later, rejected
 from .values import Given, shortened
 
-_SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
 _OF = {"computed": "its arguments", "drawn": "random numbers", "checked": "what the model computes"}  # by kind of read
 _ADVICE = {
     "computed": "Let few values come (pad to multiples, group by length)",
@@ -125,7 +122,9 @@ class State:
         leaves, spec, route = self.canonical(root, args, kwargs)
         if _is_special() or any(_is_traced(leaf) for leaf in leaves):
             return eager(root, *args, **kwargs)
-        dense = tuple(_dense(_checked(i, t)) if isinstance(t, torch.Tensor) else t for i, t in enumerate(leaves))
+        dense = tuple(
+            arguments.dense(arguments.checked(i, t)) if isinstance(t, torch.Tensor) else t for i, t in enumerate(leaves)
+        )
         program, outputs = self._known(root, dense, leaves, spec, facts)
         for _ in range(MOST_TRIES):
             if outputs is not None:
@@ -222,7 +221,7 @@ class State:
         """Repeats a call in eval mode, with gradients."""
         self.differentiated = True
         with evaluating(root):
-            dense = tuple(_dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+            dense = tuple(arguments.dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
             made = self.find(root, dense, program.spec, wanted_gradients(root, leaves))
             outputs = made.train(dense, leaves, Facts()) if made.gradient else None
         if outputs is None:
@@ -250,7 +249,7 @@ class State:
             except TypeError as e:
                 raise TypeError(f"{model_class(root).__name__}.forward{self.signature}: {e}") from None
             for name, parameter in self.signature.parameters.items():
-                if name not in bound.arguments and isinstance(parameter.default, _SIMPLE):
+                if name not in bound.arguments and isinstance(parameter.default, arguments.SIMPLE):
                     bound.arguments[name] = len(flat)
                     flat.append(parameter.default)
             positions = bound.args, dict(sorted(bound.kwargs.items()))
@@ -282,7 +281,7 @@ class State:
                 check_hooks(root, bool(wanted))
             rows = guards(root, owned)
             tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
-            kind = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
+            kind = (str(spec), tuple(map(arguments.leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
             alike = [k for k in self.programs if k[0] == kind]  # equal except for the values that forward reads
             key = next((k for k in alike if self.programs[k].reads_the_same(leaves, facts)), None)
             if key is None:
@@ -369,20 +368,20 @@ class State:
         if self.declared is None:
             return
         expected, expected_spec, present = self.declared
-        if _present(leaves, spec) != present:
+        if arguments.present(leaves, spec) != present:
             return  # an argument was added, left out or became None; sol.optimize was not told about such calls
         what = f"{model_class(root).__name__}: optimized for ({', '.join(map(str, expected))})"
         if outline(spec) != expected_spec:
             raise _core.InvalidError(
                 f"{what}: expected arguments like {expected_spec}, got {outline(spec)}, which is "
-                f"({', '.join(_describe(leaf) for leaf in leaves)}); call it as sol.optimize was, or call sol.optimize again"
+                f"({', '.join(arguments.describe(leaf) for leaf in leaves)}); call it as sol.optimize was, or call sol.optimize again"
             )
         for i, (leaf, e) in enumerate(zip(leaves, expected, strict=True)):
-            if not _fits(leaf, e):
+            if not arguments.fits(leaf, e):
                 args, kwargs = pytree.tree_unflatten(leaves, spec)
                 raise _core.InvalidError(
-                    f"{what}: argument {i} ({leaf_names(root, args, kwargs)[i]}): expected {e}, got {_describe(leaf)}; "
-                    f"{_instead(leaf)}"
+                    f"{what}: argument {i} ({leaf_names(root, args, kwargs)[i]}): expected {e}, got {arguments.describe(leaf)}; "
+                    f"{arguments.instead(leaf)}"
                 )
 
     def refresh(self) -> None:
@@ -418,14 +417,6 @@ os.register_at_fork(after_in_child=_after_fork)
 # -- arguments
 
 
-def _leaf_key(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.dtype, leaf.shape, leaf.stride()
-    if leaf is None or isinstance(leaf, bool | int | float | str):
-        return type(leaf), repr(leaf)
-    return type(leaf), id(leaf)
-
-
 def _is_special() -> bool:
     """Whether torch.jit.trace, make_fx or an operator counter records this call, or autocast changes it."""
     return (
@@ -442,26 +433,6 @@ def _is_traced(leaf: Any) -> bool:
     )
 
 
-def _checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
-    """Rejects arguments that a network cannot take, by name. `translated`: translation already checks the rest."""
-    what = None
-    if type(t) not in TENSORS:
-        what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
-    elif t.is_nested:
-        what = "nested tensors"
-    elif t.device.type != "cpu":
-        what = f"tensors on device {t.device}"
-    elif t.layout != torch.strided:
-        what = f"{str(t.layout).removeprefix('torch.')} tensors"
-    elif t.is_quantized:
-        what = "quantised tensors"
-    elif t.dtype not in SOL_NAME and t.dtype not in REAL and not translated:
-        what = f"data type {str(t.dtype).removeprefix('torch.')}"
-    if what:
-        raise _core.UnsupportedError(f"argument {i}: {what}: not supported")
-    return t
-
-
 def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
     """Rejects parameters that a network cannot take, by name."""
     for name, o in owned.items():
@@ -473,45 +444,6 @@ def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
             raise _core.UnsupportedError(
                 f"{model_class(root).__name__}: {name} is on device {o.tensor.device}: not supported; SOL runs on the processor"
             )
-
-
-def _dense(t: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor without gaps and repetitions; any order of dimensions is fine."""
-    if t.is_neg() or t.is_conj():
-        t = t.resolve_neg().resolve_conj()
-    layout = Layout.of(t)
-    return t if layout.dense and not layout.repeated else t.contiguous()
-
-
-def _present(leaves: Sequence[Any], spec: pytree.TreeSpec) -> frozenset[Any]:
-    """The arguments of a call that are not None, by position or name."""
-    args, kwargs = pytree.tree_unflatten(leaves, spec)
-    return frozenset(k for k, v in (*enumerate(args), *kwargs.items()) if v is not None)
-
-
-def _describe(leaf: Any) -> str:
-    if isinstance(leaf, torch.Tensor):
-        return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
-    return (
-        repr(leaf) if isinstance(leaf, _SIMPLE) else f"an object of {type(leaf).__module__}.{type(leaf).__qualname__}"
-    )
-
-
-def _instead(leaf: Any) -> str:
-    """Advice for an argument that does not match."""
-    if type(leaf).__module__.partition(".")[0] == "numpy":
-        return "use torch.from_numpy"
-    return "call sol.optimize again for other shapes and types, or with sol.input([0, ..]) for any batch size"
-
-
-def _fits(leaf: Any, expected: Any) -> bool:
-    if not isinstance(expected, Input):
-        return not isinstance(leaf, torch.Tensor)
-    if not isinstance(leaf, torch.Tensor) or leaf.dtype != expected.dtype or leaf.ndim != len(expected.shape):
-        return False
-    return all(
-        e in (n, 0) if i == 0 else e == n for i, (n, e) in enumerate(zip(leaf.shape, expected.shape, strict=True))
-    )
 
 
 # -- results
@@ -587,53 +519,14 @@ def optimize_module(
     if not args and not kwargs and state.signature is not None and state.signature.parameters:
         return module  # no call was described, so each program is compiled at its first call
     leaves, spec, _ = state.canonical(module, args, kwargs)
-    declared = [_declare(leaf, batch_size) for leaf in leaves]
+    declared = [arguments.declare(leaf, batch_size) for leaf in leaves]
     batch = (
         batch_size if batch_size is not None else 2 if module.training else 1
     )  # batch-norm needs at least two to train
-    examples = [_example(i, d, leaf, batch) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
-    state.declared = declared, outline(spec), _present(leaves, spec)
-    absent = frozenset(i for i, (leaf, e) in enumerate(zip(leaves, examples, strict=True)) if _is_absent(leaf, e))
+    examples = [arguments.example(i, d, leaf, batch) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
+    state.declared = declared, outline(spec), arguments.present(leaves, spec)
+    absent = frozenset(
+        i for i, (leaf, e) in enumerate(zip(leaves, examples, strict=True)) if arguments.is_absent(leaf, e)
+    )
     state.prepare(module, examples, spec, absent)
     return module
-
-
-def _declare(leaf: Any, batch_size: int | None) -> Any:
-    if isinstance(leaf, Input):
-        dtype = leaf.dtype or torch.get_default_dtype()
-        if not isinstance(dtype, torch.dtype):
-            raise _core.InvalidError(
-                f"sol.input: dtype: expected one of PyTorch's such as torch.float32, got {dtype!r}"
-            )
-        if leaf.requires_grad and not (dtype.is_floating_point or dtype.is_complex):
-            raise _core.InvalidError(f"sol.input: requires_grad: {dtype} has no gradients; leave it out")
-        return Input(leaf.shape, leaf.requires_grad, dtype)
-    if isinstance(leaf, torch.Tensor):
-        shape = tuple(leaf.shape)
-        wildcard = batch_size is not None and len(shape) > 0
-        return _Exact((0, *shape[1:]) if wildcard else shape, leaf.requires_grad, leaf.dtype)
-    return leaf
-
-
-class _Exact(Input):
-    """An input like a tensor given to sol.optimize: any size may be 0."""
-
-    def __post_init__(self) -> None:
-        pass
-
-
-def _is_absent(leaf: Any, example: Any) -> bool:
-    """Whether an argument's stand-in has no data: it is a description, or a tensor with another batch size."""
-    same = isinstance(leaf, torch.Tensor) and isinstance(example, torch.Tensor) and leaf.shape == example.shape
-    return isinstance(example, torch.Tensor) and not same
-
-
-def _example(i: int, declared: Any, leaf: Any, batch: int | None) -> Any:
-    if not isinstance(declared, Input):
-        return leaf
-    shape = declared.sized(1 if batch is None else batch)
-    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) in (shape, tuple(declared.shape)):
-        found = _dense(_checked(i, leaf, True).detach())
-    else:
-        found = _checked(i, torch.empty(shape, dtype=declared.dtype), True)
-    return found.requires_grad_() if declared.requires_grad else found

@@ -18,7 +18,7 @@ import torch
 from sol import _core, log
 
 from .builder import SOL_NAME
-from .trace import enters, leaves, transforms
+from .steps import enters, leaves, transforms
 
 Node = torch.fx.Node
 LEAST = 4  # operators; smaller parts do not pay for a call and stay in PyTorch

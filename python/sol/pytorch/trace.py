@@ -35,8 +35,9 @@ from sol import _core, log
 from . import fake, function, operators, state
 from .hooks import computed
 from .hosting import Hosting
-from .problems import LIBRARY, located
+from .problems import LIBRARY
 from .skeleton import Attributes
+from .steps import Steps, Unusual
 from .structure import called
 from .values import Given, Read, Reads, Values
 
@@ -45,14 +46,6 @@ _PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 _VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are not tensors
-
-
-class Unusual(Exception):
-    """Something that this kind of tracing leaves to torch.export. If the model is a graph that is being run, `step`
-    is the node."""
-
-    step: Node | None = None
-    reads = False  # whether forward read values, where torch.export would fail, too
 
 
 @dataclass
@@ -446,81 +439,8 @@ def _lists(recorder: _Recorder) -> Iterator[None]:
 def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The outermost frame of a trace; only frames inside it are searched for locations."""
     if isinstance(module, torch.fx.GraphModule):
-        return _Steps(module, recorder).run(*args, *kwargs.values())
+        return Steps(module, recorder).run(*args, *kwargs.values())
     return module(*args, **kwargs)
-
-
-_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
-
-
-FUNC = "a part of torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian, linearize)"
-FUNC_INSTEAD = "use torch.compile(model, backend='sol'), which runs such a part in PyTorch"
-# around torch.func.grad and the like in Dynamo's graph
-_FORBIDS_HOOKS = torch._C._autograd._saved_tensors_hooks_disable
-_ALLOWS_HOOKS = torch._C._autograd._saved_tensors_hooks_enable
-
-
-def transforms(node: Node) -> bool:
-    """Whether a node of Dynamo's graph begins a transformation of torch.func, or differentiation in forward mode."""
-    name = getattr(node.target, "__name__", "")
-    return name.endswith("_increment_nesting") or name == "_enter_dual_level" or node.target is _FORBIDS_HOOKS
-
-
-def enters(node: Node) -> bool:
-    """Whether a node begins a mode (such as autocast) or a transformation of torch.func."""
-    return getattr(node.target, "__name__", "").startswith("_enter_") or transforms(node)
-
-
-def leaves(node: Node) -> bool:
-    """Whether it ends one."""
-    name = getattr(node.target, "__name__", "")
-    return name.startswith("_exit_") or name.endswith("_decrement_nesting") or node.target is _ALLOWS_HOOKS
-
-
-def _leaving(target: Any, made: Any) -> Callable[[], Any]:
-    if hasattr(made, "__exit__"):
-        return functools.partial(made.__exit__, None, None, None)
-    found: Callable[[], Any] = getattr(torch._C._functorch, target.__name__.replace("increment", "decrement"))
-    return found
-
-
-class _Steps(torch.fx.Interpreter):
-    """Runs a graph, for example Dynamo's, whose nodes know their locations."""
-
-    def __init__(self, module: torch.fx.GraphModule, recorder: _Recorder) -> None:
-        super().__init__(module)
-        self.recorder = recorder
-        self.entered: list[Callable[[], Any]] = []  # functions that leave what was entered
-
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().run(*args, **kwargs)
-        finally:
-            for leave in reversed(self.entered):
-                leave()
-
-    def run_node(self, n: Node) -> Any:
-        self.recorder.step = n
-        try:
-            if transforms(n):  # changes the state of PyTorch: it must not begin if it cannot be completed
-                raise _core.UnsupportedError(f"{FUNC}: {FUNC_INSTEAD}")
-            made = self._inside(n) if n.target is _CHECKPOINT else super().run_node(n)
-            if enters(n):
-                self.entered.append(_leaving(n.target, made))
-            elif leaves(n) and self.entered:
-                self.entered.pop()
-            return made
-        except _core.UnsupportedError as e:
-            raise located(e, n) from None
-        except Exception as e:
-            unusual = e if isinstance(e, Unusual) else Unusual(f"{type(e).__name__}: {e}")
-            unusual.step = n
-            raise unusual from e
-
-    def _inside(self, n: Node) -> Any:
-        """Records what a checkpoint computes. SOL itself decides what is saved for backward."""
-        body, *operands = self.fetch_args_kwargs_from_env(n)[0]
-        return body(*operands)
 
 
 _Row = tuple[str, Any, tuple[str, Any], InputKind]  # of a placeholder: name, value, origin, kind

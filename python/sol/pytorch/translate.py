@@ -29,7 +29,8 @@ from .function import graft
 from .layout import Layout
 from .problems import Problem, rejection
 from .problems import where as _where
-from .trace import FUNC, FUNC_INSTEAD, Source, Traced, place
+from .steps import FUNC, FUNC_INSTEAD
+from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
 
 HALF = (torch.float16, torch.bfloat16)

@@ -1,0 +1,144 @@
+"""The arguments of an optimized model: what calls were declared in sol.optimize, and what a network can take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from sol import _core
+from sol.inputs import Input
+
+from .builder import REAL, SOL_NAME
+from .layout import Layout
+from .program import TENSORS
+
+SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
+
+
+def leaf_key(leaf: Any) -> Any:
+    """A leaf as part of a program's key."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, leaf.shape, leaf.stride()
+    if leaf is None or isinstance(leaf, bool | int | float | str):
+        return type(leaf), repr(leaf)
+    return type(leaf), id(leaf)
+
+
+def checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
+    """Rejects arguments that a network cannot take, by name. `translated`: translation already checks the rest."""
+    what = None
+    if type(t) not in TENSORS:
+        what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
+    elif t.is_nested:
+        what = "nested tensors"
+    elif t.device.type != "cpu":
+        what = f"tensors on device {t.device}"
+    elif t.layout != torch.strided:
+        what = f"{str(t.layout).removeprefix('torch.')} tensors"
+    elif t.is_quantized:
+        what = "quantised tensors"
+    elif t.dtype not in SOL_NAME and t.dtype not in REAL and not translated:
+        what = f"data type {str(t.dtype).removeprefix('torch.')}"
+    if what:
+        raise _core.UnsupportedError(f"argument {i}: {what}: not supported")
+    return t
+
+
+def dense(t: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor without gaps and repetitions; any order of dimensions is fine."""
+    if t.is_neg() or t.is_conj():
+        t = t.resolve_neg().resolve_conj()
+    layout = Layout.of(t)
+    return t if layout.dense and not layout.repeated else t.contiguous()
+
+
+def present(leaves: Sequence[Any], spec: pytree.TreeSpec) -> frozenset[Any]:
+    """The arguments of a call that are not None, by position or name."""
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    return frozenset(k for k, v in (*enumerate(args), *kwargs.items()) if v is not None)
+
+
+def describe(leaf: Any) -> str:
+    """A leaf in words."""
+    if isinstance(leaf, torch.Tensor):
+        return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+    return repr(leaf) if isinstance(leaf, SIMPLE) else f"an object of {type(leaf).__module__}.{type(leaf).__qualname__}"
+
+
+def instead(leaf: Any) -> str:
+    """Advice for an argument that does not match."""
+    if type(leaf).__module__.partition(".")[0] == "numpy":
+        return "use torch.from_numpy"
+    return "call sol.optimize again for other shapes and types, or with sol.input([0, ..]) for any batch size"
+
+
+def fits(leaf: Any, expected: Any) -> bool:
+    """Whether a leaf is as it was declared."""
+    if not isinstance(expected, Input):
+        return not isinstance(leaf, torch.Tensor)
+    if not isinstance(leaf, torch.Tensor) or leaf.dtype != expected.dtype or leaf.ndim != len(expected.shape):
+        return False
+    return all(
+        e in (n, 0) if i == 0 else e == n for i, (n, e) in enumerate(zip(leaf.shape, expected.shape, strict=True))
+    )
+
+
+def declare(leaf: Any, batch_size: int | None) -> Any:
+    """What sol.optimize is told by a leaf."""
+    if isinstance(leaf, Input):
+        dtype = leaf.dtype or torch.get_default_dtype()
+        if not isinstance(dtype, torch.dtype):
+            raise _core.InvalidError(
+                f"sol.input: dtype: expected one of PyTorch's such as torch.float32, got {dtype!r}"
+            )
+        if leaf.requires_grad and not (dtype.is_floating_point or dtype.is_complex):
+            raise _core.InvalidError(f"sol.input: requires_grad: {dtype} has no gradients; leave it out")
+        return Input(leaf.shape, leaf.requires_grad, dtype)
+    if isinstance(leaf, torch.Tensor):
+        shape = tuple(leaf.shape)
+        wildcard = batch_size is not None and len(shape) > 0
+        return Exact((0, *shape[1:]) if wildcard else shape, leaf.requires_grad, leaf.dtype)
+    return leaf
+
+
+class Exact(Input):
+    """An input like a tensor given to sol.optimize: any size may be 0."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def is_absent(leaf: Any, example: Any) -> bool:
+    """Whether an argument's stand-in has no data: it is a description, or a tensor with another batch size."""
+    same = isinstance(leaf, torch.Tensor) and isinstance(example, torch.Tensor) and leaf.shape == example.shape
+    return isinstance(example, torch.Tensor) and not same
+
+
+def example(i: int, declared: Any, leaf: Any, batch: int | None) -> Any:
+    """A leaf for the first program of what was declared."""
+    if not isinstance(declared, Input):
+        return leaf
+    shape = declared.sized(1 if batch is None else batch)
+    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) in (shape, tuple(declared.shape)):
+        found = dense(checked(i, leaf, True).detach())
+    else:
+        found = checked(i, torch.empty(shape, dtype=declared.dtype), True)
+    return found.requires_grad_() if declared.requires_grad else found
+
+
+__all__ = [
+    "SIMPLE",
+    "checked",
+    "declare",
+    "dense",
+    "describe",
+    "example",
+    "fits",
+    "instead",
+    "is_absent",
+    "leaf_key",
+    "present",
+]
