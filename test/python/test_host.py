@@ -184,6 +184,25 @@ def test_generators_of_the_user():
     assert len(seen) == 4
 
 
+@pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState, random.Random])
+def test_generators_in_attributes(make):
+    """Unless a host function draws from them, they are rejected, and as they were."""
+    m = Apply(lambda s, x: x * torch.tensor(s.generator.random()))
+    m.generator = make(0)
+    with pytest.raises(
+        sol.UnsupportedError, match=r"forward draws from its generator generator, .* @sol\.host_function"
+    ):
+        sol.optimize(m)(X)
+    assert m.generator.random() == make(0).random()
+
+    draw = sol.host_function(lambda s: s.generator.random())
+    m.function = lambda s, x: x * torch.tensor(draw(s), dtype=torch.float32)
+    s, theirs = sol.optimize(m), make(0)
+    theirs.random()
+    for _ in range(3):
+        torch.testing.assert_close(s(X), X * torch.tensor(theirs.random(), dtype=torch.float32))
+
+
 def test_modules_among_the_arguments():
     class Block(nn.Module):
         def __init__(self):

@@ -191,7 +191,7 @@ def export(
             "DistributedDataParallel: not supported inside of an optimized model; put it around: "
             "DistributedDataParallel(sol.optimize(model, ..))"
         )
-    with dynamo_lock(), _lock, nothing_drawn(model_class(root).__name__), _tracing(gradients):
+    with dynamo_lock(), _lock, nothing_drawn(model_class(root).__name__, root), _tracing(gradients):
         try:
             return trace(skeleton(root), args, kwargs, given)
         except Unusual as e:

@@ -21,7 +21,8 @@ from sol.host import instead
 
 from .problems import user_line
 
-States = list[tuple[Callable[[Any], Any], Any]]  # of the generators: what restores one, and its state
+# of generators: the name, what gets a state, what sets it, and the state
+States = list[tuple[str, Callable[[], Any], Callable[[Any], Any], Any]]
 _PYTHON, _NUMPY = "Python's random", "NumPy's random"
 _HARMLESS = frozenset("get_state set_state getstate setstate seed".split())  # seed is a host function
 _DRAWS = (
@@ -37,37 +38,59 @@ _SEEDS = (
 
 def states() -> States:
     """The states of both generators."""
-    found: States = [(random.setstate, random.getstate())]
+    found: States = [(_PYTHON, random.getstate, random.setstate, random.getstate())]
     if (numpy := sys.modules.get("numpy.random")) is not None:
-        found.append((numpy.set_state, numpy.get_state()))
+        found.append((_NUMPY, numpy.get_state, numpy.set_state, numpy.get_state()))
+    return found
+
+
+def _own(root: torch.nn.Module) -> States:
+    """The states of the generators in a model's attributes."""
+    numpy: Any = sys.modules.get("numpy.random")
+    found: States = []
+    for path, module in root.named_modules():
+        for key, value in vars(module).items():
+            name = f"its generator {f'{path}.' if path else ''}{key}"
+            if isinstance(value, random.Random):
+                found.append((name, value.getstate, value.setstate, value.getstate()))
+            elif numpy and isinstance(value, numpy.RandomState):
+                found.append((name, value.get_state, value.set_state, value.get_state()))
+            elif numpy and isinstance(value, numpy.Generator):
+                bits = value.bit_generator
+                found.append((name, lambda b=bits: b.state, lambda s, b=bits: setattr(b, "state", s), bits.state))  # type: ignore[misc]
     return found
 
 
 def restore(before: States) -> None:
     """Brings the generators back into these states."""
-    for put, state in before:
+    for _, _, put, state in before:
         put(state)
 
 
 def changed(before: States) -> list[str]:
     """The generators that are not in these states."""
-    pairs = zip((_PYTHON, _NUMPY), before, states(), strict=False)
-    return [what for what, (_, a), (_, b) in pairs if pickle.dumps(a) != pickle.dumps(b)]
+    return [name for name, get, _, state in before if pickle.dumps(get()) != pickle.dumps(state)]
 
 
 class _Watch:
     """One trace: the states that the generators are in if forward has drawn nothing unseen."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, root: torch.nn.Module) -> None:
         self.name = name
-        self.first = self.expected = states()
+        self.root = root
+        self.first = self.expected = self.states()
+
+    def states(self) -> States:
+        """The states of all generators that are known."""
+        return states() + _own(self.root)
 
     def check(self) -> None:
-        """Rejects a forward that has drawn. If other threads could have done so, this is only a warning."""
+        """Rejects a forward that has drawn. If other threads could have done so (not from the model's own generators), this is
+        only a warning."""
         if not (drawn := changed(self.expected)):
             return
         text = f"{self.name}: {_DRAWS.format(' and '.join(drawn))}"
-        if threading.active_count() > 1:
+        if threading.active_count() > 1 and {_PYTHON, _NUMPY}.issuperset(drawn):
             log.warn(f"if it is not another thread that does so: {text}")
             return
         restore(self.first)
@@ -78,9 +101,9 @@ _watches: list[_Watch] = []  # of the current trace
 
 
 @contextlib.contextmanager
-def nothing_drawn(name: str) -> Iterator[None]:
+def nothing_drawn(name: str, root: torch.nn.Module) -> Iterator[None]:
     """Rejects a forward that draws random numbers where the trace does not see it, and restores the generators."""
-    watch = _Watch(name)
+    watch = _Watch(name, root)
     _watches.append(watch)
     try:
         with _named(name):
@@ -97,7 +120,7 @@ def drawing() -> Iterator[None]:
     try:
         yield
     finally:
-        _watches[-1].expected = states()
+        _watches[-1].expected = _watches[-1].states()
 
 
 @contextlib.contextmanager
