@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy wheel wheel-try replay counts docs lint format clean
+.PHONY: help setup build install asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy wheel wheel-try replay counts docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -18,6 +18,10 @@ build: setup ## libsol, the sol command, the Python extension
 	@test -e build/build.ninja || $(MESON) setup build --prefix=/usr/local -Dwerror=true
 	@$(MESON) compile -C build
 	@ln -sf ../../build/python/_core.abi3.so python/sol/_core.abi3.so
+	@$(PYTHON) -m compileall -q python/sol # for users who may not write here
+
+install: build ## libsol, its headers, the sol command and the Python package, in /usr/local (root; DESTDIR is respected)
+	@$(MESON) install -C build --no-rebuild --quiet
 
 asan: setup # warnings are the other build's: instrumented code has false ones
 	@test -e build-asan/build.ninja || $(MESON) setup build-asan -Db_sanitize=address,undefined -Db_lundef=false \
@@ -41,7 +45,7 @@ test-python: build
 
 test-all: lint test-c test-asan build ## every network, operator table and size of the specification: hours
 	@sh tools/setup.sh all
-	SOL_AUTOTUNE=off SOL_RANDOM_SEEDS=60 SOL_CACHE=build/test/cache build/test/random_test
+	SOL_RANDOM_SEEDS=60 build/test/random_test
 	$(PYTHON) -m pytest test
 
 fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/
@@ -72,7 +76,7 @@ replay: build ## is the generated C that of another commit? BASE=main, QUICK=1, 
 	@$(PYTHON) tools/replay.py $(if $(BASE),--base $(BASE)) $(if $(QUICK),--quick) $(if $(V),-v) $(NETWORKS)
 
 counts: build ## renews test/counts.txt, the instructions that kernels take, for the compiler at hand
-	SOL_CACHE=build/test/cache build/test/counts_test --renew
+	build/test/counts_test --renew
 
 docs: build ## reference pages from headers, docstrings and config.def
 	$(PYTHON) tools/make_docs.py

@@ -13,8 +13,8 @@ static int64_t parameter_bytes(const struct sol_onnx *m, int64_t *out_elements)
 {
     int64_t bytes = 0;
     *out_elements = 0;
-    for (int i = 0; i < sol_onnx_params(m); i++) {
-        struct sol_io io = sol_onnx_param_io(m, i);
+    for (int i = 0; i < sol_onnx_weights(m); i++) {
+        struct sol_io io = sol_onnx_weight(m, i);
         int64_t n = 1;
         for (int d = 0; d < io.ndim; d++) n *= io.shape[d];
         *out_elements += n;
@@ -49,10 +49,11 @@ int cmd_info(struct cli *c)
     for (int i = 0; (name = sol_onnx_operator(m.onnx, i, &count)); i++)
         printf("  %-24s %6lld\n", name, (long long)count);
     sol_graph_work(sol_onnx_graph(m.onnx), &flops, &moved);
-    printf("parameters: %d, %lld values, %s\n", sol_onnx_params(m.onnx), (long long)elements, human_bytes(bytes, text));
+    printf("parameters: %d, %lld values, %s\n", sol_onnx_weights(m.onnx), (long long)elements,
+           human_bytes(bytes, text));
     printf("operations: %s\n", human_count(flops, "FLOP", text));
-    for (int i = 0; i < sol_onnx_params(m.onnx) && c->o.verbose; i++) {
-        struct sol_io io = sol_onnx_param_io(m.onnx, i);
+    for (int i = 0; i < sol_onnx_weights(m.onnx) && c->o.verbose; i++) {
+        struct sol_io io = sol_onnx_weight(m.onnx, i);
         print_io(&io, "  parameter ");
     }
     if (c->o.memory) {

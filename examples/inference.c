@@ -1,5 +1,6 @@
 /* Runs an ONNX model from C: read, optimize, bind the weights, run.
  *
+ *     make -C .. install && ldconfig   (as root: libsol and its headers, in /usr/local)
  *     cc inference.c $(pkg-config --cflags --libs sol) -o inference && ./inference net.onnx */
 #include <sol/onnx.h>
 #include <stdio.h>

@@ -27,7 +27,7 @@
 #include "compile/compile.h"
 
 #define MARGIN 0.05
-#define TABLE "test/counts.txt"
+#define TABLE SOURCE_ROOT "/test/counts.txt"
 enum { GOOD, FAILED, SKIPPED = 77, MOST = 64 };
 
 static struct target made_up = {.name = "x86-64-v3",

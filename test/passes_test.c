@@ -22,7 +22,7 @@
 #include "context.h"
 #include "passes/passes.h"
 
-#define FOLDER "test/passes"
+#define FOLDER SOURCE_ROOT "/test/passes"
 
 struct example {
     const char *file, *title, *before; /* before: all lines up to the arrow */

@@ -22,7 +22,7 @@
 #include "passes/passes.h"
 #include "plan/plan.h"
 
-#define FOLDER "test/plan"
+#define FOLDER SOURCE_ROOT "/test/plan"
 #define ARROW "-->\n"
 
 static struct sol_ctx *ctx;

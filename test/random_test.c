@@ -36,7 +36,7 @@ struct options {
 
 static bool read_options(int argc, char **argv, struct options *o)
 {
-    *o = (struct options){.cases = argc < 2 ? "test/random/cases.sol" : NULL,
+    *o = (struct options){.cases = argc < 2 ? SOURCE_ROOT "/test/random/cases.sol" : NULL,
                           .rows = argc < 2 ? 4 : 0,
                           .seeds = 3,
                           .first = 1,

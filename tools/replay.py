@@ -152,6 +152,21 @@ def small_graphs() -> dict[str, Path]:
     return found
 
 
+SMALL = r"(\w+?)-(.*-)?\d+(-train)?"  # their names
+
+
+def find_graphs(names: list[str]) -> dict[str, Path]:
+    """The graphs of these names; without names, all."""
+    if not names:
+        return from_pytorch([]) | small_graphs()
+    few = small_graphs() if any(re.fullmatch(SMALL, n) for n in names) else {}
+    networks = [n for n in names if n not in few]
+    graphs = (from_pytorch(networks) if networks else {}) | {n: few[n] for n in names if n in few}
+    if missing := [n for n in names if n not in graphs]:
+        raise Trouble(f"there is no graph {', '.join(missing)}; there are: {', '.join(graphs)}")
+    return graphs
+
+
 # -- comparing
 
 
@@ -271,7 +286,7 @@ def tell(results: list[Result]) -> None:
     """Prints a line for each network, for each group of small graphs, and for each graph that differs."""
     groups: dict[str, list[Result]] = {}
     for r in results:
-        small = re.fullmatch(r"(\w+?)-(.*-)?\d+(-train)?", r.name)
+        small = re.fullmatch(SMALL, r.name)
         groups.setdefault(f"graphs of {small.group(1)}" if small else r.name, []).append(r)
     for name, group in groups.items():
         same = [r for r in group if not r.differ]
@@ -297,15 +312,17 @@ def main() -> int:
     parser.add_argument("--base", help="the other commit (default: where this branch left main)")
     parser.add_argument("--quick", action="store_true", help="some networks, one setting: half a minute")
     parser.add_argument("-v", "--verbose", action="store_true", help="shows the first texts that differ")
-    parser.add_argument("names", nargs="*", help="networks, such as resnet50 or resnet50-train (default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        help="networks and small graphs, such as resnet50, resnet50-train, passes-dead-0 (default: all)",
+    )
     o = parser.parse_args()
     commit = find_base(o.base)
     there = build_base(commit)
     settings = run(HERE / "replay", "--settings").splitlines()[: 1 if o.quick else None]
     names = o.names or (QUICK if o.quick else [])
-    graphs = from_pytorch(names) if names else from_pytorch([]) | small_graphs()
-    if missing := [n for n in names if n not in graphs]:
-        raise Trouble(f"there is no network {', '.join(missing)}; there are: {', '.join(from_pytorch([]))}")
+    graphs = find_graphs(names)
     programs = (there, HERE / "replay")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda item: compare(programs, *item, settings), graphs.items()))

@@ -43,7 +43,7 @@ struct sol_onnx_options {
     size_t size; /* sizeof(struct sol_onnx_options) */
     int ndims;   /* sizes that the model leaves open; a missing one is an error that names it */
     const struct sol_onnx_dim *dims;
-    int constants;      /* 1: weights are constants of the graph; 0: parameters, except scalars and small integers */
+    int constants;      /* 1: weights are constants of the graph; 0: parameters, except small ones and integers */
     const char *folder; /* sol_onnx_load_memory: the folder of external data; NULL: external data is an error */
     int nvalues;
     const struct sol_onnx_value *values;
@@ -73,7 +73,10 @@ const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size
 /* Returns the row-major data of parameter i of the graph and of its compiled network; it lives as long as the model. */
 int sol_onnx_params(const struct sol_onnx *model);
 const void *sol_onnx_param(const struct sol_onnx *model, int i);
-struct sol_io sol_onnx_param_io(const struct sol_onnx *model, int i);
+/* The floating-point initializers that nodes use: parameters of the graph, and the scalars and short vectors that are
+ * its constants. */
+int sol_onnx_weights(const struct sol_onnx *model);
+struct sol_io sol_onnx_weight(const struct sol_onnx *model, int i);
 /* Calls sol_params_create, and sol_params_set for every parameter. The model must outlive the parameters. */
 sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net, struct sol_params **out_params);
 

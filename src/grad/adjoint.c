@@ -263,7 +263,7 @@ static void go_call(struct adjoint *a, const struct site *s, int32_t node, int32
         if (!depends(a, arg)) continue;
         int32_t by = ex_derivative(a->w, node, s->own ? s->own : node, k);
         if (!by) {
-            grad_reject(a, arena_printf(a->w->arena, "the function '%s' has no derivative in math.def",
+            grad_reject(a, arena_printf(a->w->arena, "the function '%s' has no derivative",
                                         math_at(a->w->ex.at[node].op)->name));
             return;
         }

@@ -106,9 +106,14 @@ struct sol_io sol_onnx_output(const struct sol_onnx *model, int i)
     return model->outputs.at[i];
 }
 
-struct sol_io sol_onnx_param_io(const struct sol_onnx *model, int i)
+int sol_onnx_weights(const struct sol_onnx *model)
 {
-    return model->param_ios.at[i];
+    return model->weights.n;
+}
+
+struct sol_io sol_onnx_weight(const struct sol_onnx *model, int i)
+{
+    return model->weights.at[i];
 }
 
 int sol_onnx_params(const struct sol_onnx *model)

@@ -104,9 +104,10 @@ sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **o
     } else {
         const char *name = unique_name(r, v->name ? v->name : "");
         TRY(sol_graph_param(r->graph, name, d->dtype, d->ndim, d->shape, &v->t));
-        PUSH(r->model->arena, r->model->param_ios, io_of(r, name, v->t));
         PUSH(r->model->arena, r->model->params, d->at);
     }
+    if (v->initializer && dtype_def(d->dtype)->is_float)
+        PUSH(r->model->arena, r->model->weights, io_of(r, v->name, v->t));
     map_set_int(r->leaves, (uintptr_t)v->t, r);
     *out_t = v->t;
     return SOL_OK;
@@ -131,6 +132,7 @@ static sol_status add_initializers(struct reader *r, struct scope *s, const Onnx
             return ctx_where(r->ctx, status, "%sinitializer '%s': ", s->place, name);
         if (status) problem_add(r, "initializer", arena_printf(r->arena, "'%s'", name));
         struct value *v = value_of_data(r, name, &d);
+        v->initializer = true;
         v->rejected = status != SOL_OK;
         TRY(scope_define(r, s, name, v));
     }

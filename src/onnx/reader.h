@@ -59,7 +59,7 @@ struct sol_onnx {
     struct sol_graph *graph;
     ProtobufCMessage *file;      /* holds the data of most weights */
     VECTOR(const void *) params; /* their data */
-    VECTOR(struct sol_io) inputs, outputs, param_ios;
+    VECTOR(struct sol_io) inputs, outputs, weights;
     VECTOR(struct operator_count *) operators;
     VECTOR(struct open_dim) open;
     const char *about;
@@ -67,6 +67,7 @@ struct sol_onnx {
 struct value {
     struct sol_tensor *t;    /* NULL: data that nobody has read yet, or rejected */
     const struct data *data; /* of an initializer or constant */
+    bool initializer;
     const char *name;
     bool rejected; /* made by a node that was rejected, or of one */
     bool list;     /* a sequence, whose elements are known one by one; it has neither t nor data */

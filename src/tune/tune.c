@@ -417,8 +417,8 @@ static void report_plugins(const struct tuning *t)
             const int chosen = t->better.net && gains(t, s) ? s->best : s->c->chosen;
             n += !strcmp(s->c->candidate[chosen].solver->name, plugins->at[i].name);
         }
-        LOG(t->ctx, LOG_INFO, "tune", "Plug-ins: %s: %d of %d kernels are %s's", t->net->schedule->plan->g->name, n,
-            t->subjects.n, plugins->at[i].library);
+        LOG(t->ctx, n ? LOG_INFO : LOG_DEBUG, "tune", "Plug-ins: %s: %d of %d kernels are %s's",
+            t->net->schedule->plan->g->name, n, t->subjects.n, plugins->at[i].library);
     }
 }
 

@@ -48,7 +48,7 @@ def test_help_and_version():
     assert "usage" in sol(code=USAGE).lower()
 
 
-def test_info(net):
+def test_info(net, tmp_path):
     text = sol("info", net, "--dim", "batch=2")
     for part in (
         "tests",
@@ -60,6 +60,12 @@ def test_info(net):
         "operations: 90 FLOP",
     ):
         assert part in text, text
+    nodes = [node("MatMul", ["x", "w"], ["t"]), node("Add", ["t", "b"], ["y"])]
+    weights = [tensor("w", W), tensor("b", np.arange(5, dtype=np.float32)), tensor("unused", W)]
+    onnx.save(model(nodes, [info("x", [2, 4])], [info("y", None)], weights), tmp_path / "bias.onnx")
+    text = sol("info", tmp_path / "bias.onnx", "--verbose")
+    assert "parameters: 2, 25 values, 100 B" in text
+    assert "parameter b  f32[5]" in text, text
     assert "peak" in sol("info", net, "--dim", "batch=2", "--memory")
     assert "Conv" in sol("info", "--layers")
 

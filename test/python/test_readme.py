@@ -1,7 +1,8 @@
-"""The README's Python code runs unchanged, block after block, and links between pages are valid."""
+"""The README's Python code runs unchanged, block after block; other pages import what they use; links between pages are valid."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -32,6 +33,17 @@ def test_python_of_the_readme(tmp_path):
     difference = re.search(r"tensor\((\S+)\)", done.stdout)
     assert difference and float(difference[1]) < 1e-5
     assert {p.name for p in (tmp_path / "library").iterdir()} >= {"libnet.so", "libnet.h"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_imports_what_it_uses(page):
+    modules, known = {"sol", "torch", "torchvision", "transformers", "nn", "F", "np", "numpy", "onnx"}, set()
+    for block in re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S):
+        nodes = list(ast.walk(ast.parse(block)))
+        imports = [a for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names]
+        known |= {(a.asname or a.name).split(".")[0] for a in imports}
+        used = {n.value.id for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+        assert (used & modules) <= known, block
 
 
 @pytest.mark.parametrize("page", PAGES)

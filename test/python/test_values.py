@@ -393,10 +393,10 @@ def test_layers_that_are_skipped_often_are_said(capfd):
 @pytest.mark.parametrize(
     ("f", "what"),
     [
-        (lambda s, x: s.weight.sum().item(), r"the model's 'weight', and it is no whole number"),
-        (lambda s, x: s.layer(x).sum().item(), r"the model's 'layer\.(weight|bias)', and it is no whole number"),
-        (lambda s, x: (x @ x).sum().item(), r"a product \(matmul\), and it is no whole number.*torch.compile"),
-        (lambda s, x: torch.rand([]).item(), r"random numbers \(rand\), and it is no whole number"),
+        (lambda s, x: s.weight.sum().item(), r"the model's 'weight', and it is not a whole number"),
+        (lambda s, x: s.layer(x).sum().item(), r"the model's 'layer\.(weight|bias)', and it is not a whole number"),
+        (lambda s, x: (x @ x).sum().item(), r"a product \(matmul\), and it is not a whole number.*torch.compile"),
+        (lambda s, x: torch.rand([]).item(), r"random numbers \(rand\), and it is not a whole number"),
     ],
     ids=["weight", "layer", "product", "random"],
 )

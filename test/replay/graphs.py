@@ -69,6 +69,8 @@ def graph_text(module, args, training):
 
 def main() -> int:
     folder, rows, bad = Path(sys.argv[1]), makers(), 0
+    if unknown := [n for n in sys.argv[2:] if n not in rows]:
+        sys.exit(f"there is no network {', '.join(unknown)}; there are: {', '.join(rows)}")
     folder.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[2:] or rows:
         start = time.monotonic()

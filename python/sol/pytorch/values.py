@@ -48,7 +48,7 @@ INSTEAD = (
     "compute with the tensor itself (torch.where, a mask), or use torch.compile(model, backend='sol'), which runs such a line in "
     "Python"
 )
-_FRACTION = "and it is no whole number, so that it would hardly come again"
+_FRACTION = "and it is not a whole number, so nearly every call would have another value and would be compiled again"
 
 
 class _Place(int):
