@@ -1,8 +1,9 @@
 /* Which values can be equal by construction. `x - max(x)` is exactly 0 at the maximum, `|x| / max|x|` exactly 1, and
  * `x - x[0]` 0 at the first element: both operands come from the same elements by element-wise layers, views and
  * selections alone. Every tensor has a set of *origins*: the results of sums, products, contractions, and inputs, that
- * it is computed from in this way. Tensors that share an origin are kin. A tensor computed from two that are kin is mixed,
- * and so is what is computed from it. The sets keep their newest members, so that they are found in linear time. */
+ * it is computed from in this way. Tensors that share an origin are kin. A tensor computed from two that are kin is
+ * mixed, and so is what is computed from it. The sets keep their newest members, so that they are found in linear time.
+ */
 #include <string.h>
 
 #include "grad/checkpoint.h"
