@@ -294,6 +294,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "huggingface.md"
 HEAD = """# Hugging Face
 
 ```python
+import sol
+
 model = sol.optimize(model)  # any model of transformers; Trainer and accelerate take the result
 model.generate(ids, cache_implementation="static")
 ```

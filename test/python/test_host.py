@@ -232,7 +232,7 @@ def test_modules_among_the_arguments():
         (lambda s, x: x * torch.from_numpy(np.add(spans((4,), 0.5), x)), r"spans returned: add of it and a tensor"),
         (lambda s, x: spans((4,), 0.5).__setitem__(0, True), "spans returned: writing its elements"),
         (lambda s, x: spans((4,), 0.5).sort(), r"spans returned: sort\(\), which writes it"),
-        (lambda s, x: x * float(spans((1,), 0.5).mean() * 0.3), "what the host function spans returned, and it is no whole number"),
+        (lambda s, x: x * float(spans((1,), 0.5).mean() * 0.3), "what the host function spans returned, and it is not a whole number"),
         (lambda s, x: x * torch.as_tensor(lengths((s.linear(x) > 0)[0])).sum(), r"host function lengths \(test_host\.py:\d+\) takes.* 'linear.weight', which the network"),
         (lambda s, x: x * torch.as_tensor(lengths(torch.rand(2, 5) > 0.5)).sum(), r"lengths .* random numbers \(rand\)"),
         (lambda s, x: (torch.manual_seed(0), x * torch.rand(4))[1], r"seeds PyTorch's generator \(torch\.manual_seed, test_host\.py"),
