@@ -125,11 +125,12 @@ const char *const *compiler_code_flags(struct arena *a, const char *march, const
 /* A user waits for these compilations. Kernels are blocked and vectorized in their texts: with these passes, gcc makes
  * about the instructions of -O3 (test/counts_test.c) in two thirds of the time. -fexpensive-optimizations forms FMAs,
  * -fpeel-loops unrolls loops over lanes and windows, -fschedule-insns2 orders what tiles load and multiply. Jump
- * threading finds nothing in kernels. */
+ * threading and dominator optimizations find nothing in kernels that other passes leave. */
 static void set_flags(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct compiler *cc)
 {
     static const char *const gcc[] = {"-O1",
                                       "-fno-thread-jumps",
+                                      "-fno-tree-dominator-opts",
                                       "-fexpensive-optimizations",
                                       "-fgcse",
                                       "-fipa-cp",
