@@ -198,7 +198,7 @@ static void *check_compile(struct sol_ctx *ctx, struct arena *a, const struct ch
     const char *base = arena_printf(a, "/tmp/sol_check_%d_%d", (int)getpid(), number++);
     const char *c_file = arena_printf(a, "%s.c", base), *so_file = arena_printf(a, "%s.so", base);
     struct text all = text_new(a);
-    text_put(&all, "%s\n", source_header());
+    text_put(&all, "%s\n", source_header(NULL));
     text_add(&all, source, strlen(source));
     file_write(ctx, c_file, all.at, all.n);
     const char *argv[32] = {tool->cc,  "-std=gnu11",         "-fPIC",
@@ -270,7 +270,7 @@ static bool check_emulate(struct sol_ctx *ctx, struct arena *a, const struct che
     const char *c_file = arena_printf(a, "%s.c", base), *program = arena_printf(a, "%s.exe", base);
     const char *data_file = arena_printf(a, "%s.data", base);
     struct text c = text_new(a), data = text_new(a);
-    text_put(&c, "%s\n%s\n#include <stdio.h>\n#include <stdlib.h>\nstatic const long bytes[] = {", source_header(),
+    text_put(&c, "%s\n%s\n#include <stdio.h>\n#include <stdlib.h>\nstatic const long bytes[] = {", source_header(NULL),
              check_source(a, tool->target, k));
     for (int i = 0; i < n; i++) text_put(&c, "%lld, ", (long long)block[i].bytes);
     text_put(&c, "0}, origin[] = {");

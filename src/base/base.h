@@ -147,7 +147,8 @@ struct source_text {
                        * the function of step i */
     const char *const *helper; /* declarations that it needs in front, which other sources may share */
     int nhelper;
-    const char *note; /* a comment for readers, not part of the key; NULL: none */
+    const char *header; /* the file that it includes; NULL: "sol/module.h" */
+    const char *note;   /* a comment for readers, not part of the key; NULL: none */
 };
 /* Appends the helpers that are not in `seen`, each followed by an empty line, and adds them to it. */
 void source_helpers(struct text *t, struct map *seen, const struct source_text *s);

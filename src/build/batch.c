@@ -8,7 +8,7 @@ const char *batch_source(struct arena *a, int n, const struct source_text *kerne
 {
     struct text t = text_new(a);
     struct map *seen = map_create(a);
-    text_put(&t, "%s", source_header());
+    text_put(&t, "%s", source_header(kernel[0].header));
     for (int i = 0; i < n; i++) source_helpers(&t, seen, &kernel[i]);
     for (int i = 0; i < n; i++) {
         text_put(&t, "\n");

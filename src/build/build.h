@@ -68,7 +68,7 @@ int folder_open(int at, const char *name, bool make, const char **out_why);
 const char *folder_temporary(struct arena *a); /* a new private one; NULL: not possible, see errno */
 void folder_remove(const char *path);          /* with all that is in it; follows no links */
 /* source.c: */
-const char *source_header(void); /* the text of sol/module.h */
+const char *source_header(const char *name); /* the text of a header; NULL: of sol/module.h */
 /* The module of the request with symbols inserted: @KERNEL<k>_ becomes <symbol[k]>_, likewise data. */
 sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);

@@ -3,6 +3,7 @@
  * Each kernel has its own key, even if several are compiled as one source (batch.c). */
 #include "build/inside.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,16 @@ __asm__(".section .rodata\n"
         ".previous\n");
 extern const char sol_module_header[] __attribute__((visibility("hidden")));
 
-const char *source_header(void)
+/* Texts of the headers that rows of print/flavour.def name, which no include folder needs to have. */
+static const struct {
+    const char *name, *text;
+} headers[] = {{"sol/module.h", sol_module_header}};
+
+const char *source_header(const char *name)
 {
+    for (int i = 0; name && i < COUNT_OF(headers); i++)
+        if (!strcmp(headers[i].name, name)) return headers[i].text;
+    assert(!name); /* a flavour's header has a row above */
     return sol_module_header;
 }
 
@@ -29,7 +38,7 @@ void source_symbol(const struct compiler *cc, const struct source_text *kernel, 
     struct digest d;
     digest_init(&d, NULL);
     digest_text(&d, cc->id);
-    digest_text(&d, source_header());
+    digest_text(&d, source_header(kernel->header));
     for (int i = 0; i < kernel->nhelper; i++) digest_text(&d, kernel->helper[i]);
     digest_text(&d, kernel->body);
     digest_hex(&d, hex);
@@ -94,7 +103,7 @@ sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct buil
     const char *body;
     struct text t = text_new(a);
     TRY(source_tables(ctx, a, r, symbol, &body));
-    text_put(&t, "%s", source_header());
+    text_put(&t, "%s", source_header(NULL));
     text_line(&t, "#define HIDDEN __attribute__((visibility(\"hidden\"))) extern");
     text_line(&t, "__attribute__((visibility(\"default\"))) extern const struct sol_module sol_module;");
     declare_kernels(a, &t, body);

@@ -54,7 +54,7 @@ static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struc
     struct text t = text_new(d->arena);
     text_put(&t, "%s/* Kernel %d for %s, by solver %s */\n", source->note, v->nkernel++, v->name,
              kernel_solver(code->schedule, k));
-    text_put(&t, "#include \"%s\"\n\n", source->nhelper ? "vectors.h" : "sol/module.h");
+    text_put(&t, "#include \"%s\"\n\n", source->nhelper ? "vectors.h" : source->header);
     source_body(&t, source, symbol, "");
     deploy_add_source(d, deploy_file(d, v->id, file), v);
     return deploy_write(d, folder, file, t.at);
@@ -65,12 +65,13 @@ static sol_status write_vectors(struct deploy *d, const struct deploy_version *v
 {
     struct map *seen = map_create(d->arena);
     struct text t = text_new(d->arena);
+    const struct schedule *first = d->graph[0].code[number].schedule; /* all kernels of a version are of one flavour */
     text_put(&t,
              "/* The vector types (of GNU C) and functions that kernels for %s share. */\n"
-             "#ifndef VECTORS_H\n#define VECTORS_H\n\n#include \"sol/module.h\"\n\n"
+             "#ifndef VECTORS_H\n#define VECTORS_H\n\n#include \"%s\"\n\n"
              "/* All functions are static, so no other code sees how they pass wide vectors. */\n"
              "#pragma GCC diagnostic ignored \"-Wpsabi\"\n\n",
-             v->name);
+             v->name, first->kernels.n ? first->kernels.at[0].header : "sol/module.h");
     for (int i = 0; i < d->ngraph; i++) {
         const struct schedule *s = d->graph[i].code[number].schedule;
         for (int k = 0; k < s->kernels.n; k++) source_helpers(&t, seen, &s->kernels.at[k]);
@@ -214,7 +215,7 @@ static sol_status write_common(struct deploy *d)
     for (int i = 0; i < d->alone.n; i++) TRY(write_file(d, "layers", d->alone.at[i]));
     const char *folder = deploy_file(d, d->work, "sol");
     TRY(file_make_folder(d->ctx, folder));
-    return deploy_write(d, folder, "module.h", source_header());
+    return deploy_write(d, folder, "module.h", source_header(NULL));
 }
 
 sol_status deploy_sources(struct deploy *d)

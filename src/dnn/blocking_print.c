@@ -31,7 +31,7 @@ static int64_t runs_extent(const struct blocking *b, int axis)
 
 static void run_table(const struct blocking *b, struct text *out, const char *name, const int64_t *stride)
 {
-    text_put(out, "static const int64_t %s[%lld] = {", name, (long long)b->nrun);
+    text_put(out, "@TABLE int64_t %s[%lld] = {", name, (long long)b->nrun);
     for (int64_t r = 0; r < b->nrun; r++) {
         int64_t rest = r, at = 0;
         for (int i = b->k.n - 2; i >= 0; i--) {
@@ -173,7 +173,7 @@ static void flip_function(const struct blocking *b, struct text *out)
 {
     const int n = b->lanes;
     const char *type = SAY("@%sx%d", b->p->dtype == SOL_F64 ? "f64" : "f32", n);
-    text_put(out, "static inline void @flip(const @real *from, int64_t stride, int64_t rows, @real *to)\n{\n");
+    text_put(out, "@HELPER void @flip(const @real *from, int64_t stride, int64_t rows, @real *to)\n{\n");
     out->indent++;
     for (int i = 0; i < n; i++)
         text_line(out, "%s r%d = *(const %s *)(from + @sol_min_i64(%d, rows - 1) * stride), t%d;", type, i, type, i, i);
@@ -360,7 +360,7 @@ static void block_function(const struct blocking *b, const struct tile_finish *f
     const bool one = b->options.source == B_CALLER, chunks = !one && b->chunk_axis >= 0;
     text_put(out, "/* The pixels of one block for %s */\n", one ? "chunk q of panel n" : "the panels [lo, hi)");
     text_put(out,
-             "static void @block_panels(char *const *p, @real *scratch, int64_t g, int64_t block, int64_t %s)\n{\n",
+             "@FUNCTION void @block_panels(char *const *p, @real *scratch, int64_t g, int64_t block, int64_t %s)\n{\n",
              one ? "n, int64_t q, const char *next" : "lo, int64_t hi");
     out->indent++;
     unused_parameters(b, out);
@@ -387,7 +387,7 @@ static void block_function(const struct blocking *b, const struct tile_finish *f
 /* The functions of tiles, by rows and columns. */
 static void tile_table(const struct blocking *b, const struct sizes *sizes, struct text *out, bool last)
 {
-    text_put(out, "static __typeof__(@tile_%d_%d%s) *const @tiles%s[%d][%d] = {", sizes->first.rows, sizes->first.cols,
+    text_put(out, "@TABLE __typeof__(&@tile_%d_%d%s) @tiles%s[%d][%d] = {", sizes->first.rows, sizes->first.cols,
              sizes->first.last ? "_last" : "", last ? "_last" : "", b->rows + 1, b->cols + 1);
     for (int r = 1; r <= b->rows; r++)
         for (int c = 1; c <= b->cols; c++)

@@ -181,7 +181,7 @@ void foreign_begin(const struct plugin *by, struct text *out)
                   "/* ");
     text_string(out, by->library);
     text_put(out, " */\n"
-                  "static void *@plugin_function(const char *name)\n{\n"
+                  "@FUNCTION void *@plugin_function(const char *name)\n{\n"
                   "    void *plugin = dlopen(");
     text_literal(out, by->path);
     text_put(out, ", RTLD_NOW | RTLD_LOCAL);\n"
@@ -195,7 +195,7 @@ static void print_find(struct text *out)
         out,
         "typedef void (*@gemm_fn)(int64_t m, int64_t n, int64_t k, const @real *a, int64_t lda, int a_across, const "
         "@real *b,\n    int64_t ldb, int b_across, @real *c, int64_t ldc);\n"
-        "static @gemm_fn @find_gemm(void)\n{\n"
+        "@FUNCTION @gemm_fn @find_gemm(void)\n{\n"
         "    static @gemm_fn known;\n"
         "    @gemm_fn gemm = __atomic_load_n(&known, __ATOMIC_RELAXED);\n"
         "    if (!gemm) {\n"

@@ -121,15 +121,14 @@ static const char *offset(const void *user, const struct view *v)
 /* Prints tables of the kinds and of the blocks of rows, and the code that finds the library's functions. */
 static void print_tables(const struct conv *c, struct text *out)
 {
-    text_put(out, "static const int64_t @kind[%d][%d] = {\n", c->nkind, FIELDS);
+    text_put(out, "@TABLE int64_t @kind[%d][%d] = {\n", c->nkind, FIELDS);
     for (int i = 0; i < c->nkind; i++) {
         int64_t field[FIELDS];
         memcpy(field, &c->kind[i], sizeof field);
         for (int k = 0; k < FIELDS; k++)
             text_put(out, "%s%lld%s", k ? ", " : "    {", (long long)field[k], k == FIELDS - 1 ? "},\n" : "");
     }
-    text_put(out, "};\nstatic const int64_t @block[%lld][2] = { /* its kind and its first row */\n",
-             (long long)c->blocks);
+    text_put(out, "};\n@TABLE int64_t @block[%lld][2] = { /* its kind and its first row */\n", (long long)c->blocks);
     for (int64_t i = 0; i < c->blocks; i++) {
         struct sol_plugin_conv now;
         int64_t row;
@@ -142,7 +141,7 @@ static void print_tables(const struct conv *c, struct text *out)
              "typedef const void *(*@find_fn)(const void *conv);\n"
              "typedef int (*@run_fn)(const void *conv, const @real *x, const @real *w, @real *y, void *scratch);\n"
              "static const void *@conv[%d]; /* by kind */\n"
-             "static @run_fn @find_run(void)\n{\n"
+             "@FUNCTION @run_fn @find_run(void)\n{\n"
              "    static @run_fn known;\n"
              "    @run_fn run = __atomic_load_n(&known, __ATOMIC_ACQUIRE);\n"
              "    if (run) return run;\n"

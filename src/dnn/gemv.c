@@ -102,7 +102,7 @@ static void add_up(const struct gemv *g, struct text *out)
 
 static void table(const struct gemv *g, struct text *out, const char *name, const int64_t *stride, int64_t nrun)
 {
-    text_put(out, "static const int64_t %s[%lld] = {", name, (long long)nrun);
+    text_put(out, "@TABLE int64_t %s[%lld] = {", name, (long long)nrun);
     for (int64_t r = 0; r < nrun; r++) {
         int64_t rest = r, at = 0;
         for (int i = g->k.n - 2; i >= 0; i--) {
@@ -125,7 +125,7 @@ static void dots_function(const struct gemv *g, struct text *out, const char *ty
         table(g, out, "@run_b", p->b.view.s, nrun);
     }
     text_put(out, "/* The products of a with `rows` rows of b; rows past the end repeat the last one. */\n");
-    text_put(out, "static inline %s @dots(const @real *a, const @real *b, int64_t rows)\n{\n", type);
+    text_put(out, "@HELPER %s @dots(const @real *a, const @real *b, int64_t rows)\n{\n", type);
     out->indent++;
     for (int i = 0; i < g->lanes; i++)
         text_line(out, "const int64_t r%d = (rows > %d ? %d : rows - 1) * INT64_C(%lld);", i, i, i,

@@ -127,11 +127,11 @@ static void pack_function(const struct weights *w, struct text *out, const struc
 {
     const char name = s == &w->a ? 'a' : 'b';
     const int64_t valid = last ? s->channels.size - (s->panels - 1) * s->panel : s->panel;
-    text_put(
-        out,
-        "static void @pack_%c%s(const @real *x, @real *panel, int64_t panels, int64_t image, int64_t images, int64_t "
-        "row, int64_t rows, int64_t col, int64_t cols)\n{\n",
-        name, last ? "_last" : "");
+    text_put(out,
+             "@FUNCTION void @pack_%c%s(const @real *x, @real *panel, int64_t panels, int64_t image, int64_t images, "
+             "int64_t "
+             "row, int64_t rows, int64_t col, int64_t cols)\n{\n",
+             name, last ? "_last" : "");
     out->indent++;
     text_open(out, "for (int64_t i = 0; i < images; i++) {");
     text_line(out, "const int64_t n = image + i;");
@@ -196,9 +196,9 @@ static int64_t tap_shift(const struct weights *w, const struct weights_side *s, 
 static void direct_chunk(const struct weights *w, struct text *out)
 {
     const struct weights_level *l = w->level;
-    begin(out,
-          "static void @chunk_sums(const @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, int64_t "
-          "m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
+    begin(out, "@FUNCTION void @chunk_sums(const @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, "
+               "int64_t "
+               "m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
     text_line(out, "@real *const pack = scratch + %lld;", (long long)(w->a.size * MIN(WEIGHTS_TOGETHER, w->a.block)));
     text_line(out, "const int64_t cc = chunk %% %lld, cr = chunk / %lld %% %lld, ci = chunk / %lld;",
               (long long)l[1].nbox, (long long)l[1].nbox, (long long)l[0].nbox, (long long)(l[0].nbox * l[1].nbox));
@@ -266,7 +266,7 @@ static void result_function(const struct weights *w, struct text *out, bool last
 {
     const int64_t lanes = last ? w->b.channels.size - (w->b.panels - 1) * w->width : w->width;
     const int valid = (int)(lanes % w->lanes);
-    text_put(out, "static void @result%s(const @real *sums, int64_t rows", last ? "_last" : "");
+    text_put(out, "@FUNCTION void @result%s(const @real *sums, int64_t rows", last ? "_last" : "");
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
@@ -289,7 +289,7 @@ static void result_function(const struct weights *w, struct text *out, bool last
 
 static void total_function(const struct weights *w, struct text *out)
 {
-    begin(out, "/* The sum over all groups of chunks. */\nstatic inline @vec @total(const @real *at)\n{\n");
+    begin(out, "/* The sum over all groups of chunks. */\n@HELPER @vec @total(const @real *at)\n{\n");
     text_line(out, "@vec s = *(const @vec *)at;");
     if (w->ngroup > 1)
         text_line(out, "for (int64_t i = 1; i < %lld; i++) s += *(const @vec *)(at + i * INT64_C(%lld));",
@@ -304,8 +304,8 @@ static void panel_results(const struct weights *w, struct text *out)
     const struct problem *p = &w->p;
     const bool odd = w->b.channels.size % w->width;
     const struct weights_side *a = &w->a;
-    begin(out,
-          "static void @results(char *const *p, const @real *sums, int64_t g, int64_t m, int64_t n0, int64_t n1)\n{\n");
+    begin(out, "@FUNCTION void @results(char *const *p, const @real *sums, int64_t g, int64_t m, int64_t n0, int64_t "
+               "n1)\n{\n");
     text_line(out, "(void)p, (void)g;");
     weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
     text_line(out, "const int64_t rows = @sol_min_i64(%d, %lld - m * %d);", w->rows, (long long)a->channels.size,

@@ -28,9 +28,10 @@ static void transform_function(const struct weights *w, struct text *out, const 
     const int n = side_points(s), x = WEIGHTS_POINTS;
     const char *line = s->window ? "@input_line" : "@small_line";
     text_put(out, "/* Transforms the tile of %d x %d pixels from x on, `channels` channels, into t. */\n", n, n);
-    text_put(out,
-             "static void @transform_%c(const @real *x, int64_t rows, int64_t cols, int64_t channels, @real *t)\n{\n",
-             name);
+    text_put(
+        out,
+        "@FUNCTION void @transform_%c(const @real *x, int64_t rows, int64_t cols, int64_t channels, @real *t)\n{\n",
+        name);
     out->indent++;
     text_line(out, "int64_t c = 0;");
     text_open(out, "for (;;) {");
@@ -77,7 +78,7 @@ static void tile_function(const struct weights *w, struct text *out, const struc
     const int n = side_points(s);
     const int64_t *v = s->o->view.s;
     const long long rows = axis_stride(&w->level[0].axis, v), cols = axis_stride(&w->level[1].axis, v);
-    text_put(out, "static void @tile_%c(const @real *x, int64_t tile, int64_t channels, @real *edge, @real *t)\n{\n",
+    text_put(out, "@FUNCTION void @tile_%c(const @real *x, int64_t tile, int64_t channels, @real *edge, @real *t)\n{\n",
              name);
     out->indent++;
     text_line(out, "const int64_t row = tile / %lld %% %lld * %d, col = tile %% %lld * %d, n = tile / %lld;",
@@ -112,13 +113,14 @@ void weights_winograd_chunk(const struct weights *w, struct text *out)
     const struct weights_side *a = &w->a, *b = &w->b;
     const long long tiles = w->nimage * w->tile_rows * w->tile_cols, points = w->taps;
     winograd_print_lines(WEIGHTS_POINTS, WEIGHTS_M, out);
-    text_put(out, "static const @real @c23 = 0.66666666666666666667, @c16 = 0.16666666666666666667;\n%s", lines);
+    text_put(out, "@TABLE @real @c23 = 0.66666666666666666667, @c16 = 0.16666666666666666667;\n%s", lines);
     transform_function(w, out, a, 'a');
     transform_function(w, out, b, 'b');
     tile_function(w, out, a, 'a');
     tile_function(w, out, b, 'b');
-    text_put(out, "static void @chunk_sums(const @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, "
-                  "int64_t m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
+    text_put(out,
+             "@FUNCTION void @chunk_sums(const @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, "
+             "int64_t m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
     out->indent++;
     text_line(out, "@real *const pack = scratch + %lld, *const edge = pack + %lld;", (long long)a->size,
               (long long)b->size);

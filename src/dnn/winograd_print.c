@@ -9,7 +9,7 @@
 /* Rows of the input transform of six points, a = sqrt(1/2), b = sqrt(2), are the coefficients of the product of (x - q)
  * over all points q but the row's own, paired by sign. */
 static const char *const head6 =
-    "static const @real @ca = 0.70710678118654752440, @cb = 1.41421356237309504880, @c2 = 2, @ch = 0.5, @c52 = 2.5;\n"
+    "@TABLE @real @ca = 0.70710678118654752440, @cb = 1.41421356237309504880, @c2 = 2, @ch = 0.5, @c52 = 2.5;\n"
     "@INLINE void @input_line(const @vec *d, @vec *t)\n{\n"
     "    const @vec ea = d[4] - @c2 * d[2], oa = @ca * d[3] - @cb * d[1], eb = d[4] - @ch * d[2], ob = @cb * d[3] - "
     "@ca * "
@@ -119,7 +119,7 @@ static void input_function(const struct winograd *w, struct text *out)
     if (whole < w->channels.size) input_column(w, out, (int)(w->channels.size - whole));
     input_row(w, out);
     text_put(out, "/* Transforms the %d x %d pixels from x on, all channels, into v. */\n", w->points, w->points);
-    text_put(out, "static void @input_tile(const @real *x, int64_t rows, int64_t cols, @real *v)\n{\n");
+    text_put(out, "@FUNCTION void @input_tile(const @real *x, int64_t rows, int64_t cols, @real *v)\n{\n");
     out->indent++;
     text_open(out, "for (int64_t c = 0; c < %lld; c += %d) {", (long long)whole, lanes);
     input_vector(w, out, "@input_column");
@@ -179,7 +179,7 @@ static void input_any(const struct winograd *w, struct text *out)
     const long long rs = p->a.view.s[w->rows] * w->dilation[0], cs = p->a.view.s[w->cols] * w->dilation[1],
                     n = w->points;
     const int dim[2] = {w->row_dim, w->col_dim};
-    text_put(out, "static void @input_any(const @real *a, @real *edge, int64_t t, @real *v)\n{\n");
+    text_put(out, "@FUNCTION void @input_any(const @real *a, @real *edge, int64_t t, @real *v)\n{\n");
     out->indent++;
     tile_digits(w, out);
     text_line(out, "const @real *const x = a + %s;", image_offset(w, &p->a.view));
@@ -272,7 +272,7 @@ static void output_function(const struct winograd *w, struct text *out)
     const bool odd = w->b.n.size % lanes;
     output_column(w, out);
     text_put(out, "/* Transforms the products m into `rows` x `cols` pixels of `vectors` vectors of channels. */\n");
-    text_put(out, "static void @output_tile(const @real *m, int64_t rows, int64_t cols, int64_t vectors, int last");
+    text_put(out, "@FUNCTION void @output_tile(const @real *m, int64_t rows, int64_t cols, int64_t vectors, int last");
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
@@ -297,7 +297,7 @@ static void output_any(const struct winograd *w, struct text *out)
     const struct problem *p = &w->p;
     const struct blocking *b = &w->b;
     const int vectors = (blocking_last(b) + b->lanes - 1) / b->lanes;
-    text_put(out, "static void @output_any(char *const *p, const @real *m, int64_t t, int64_t n)\n{\n");
+    text_put(out, "@FUNCTION void @output_any(char *const *p, const @real *m, int64_t t, int64_t n)\n{\n");
     out->indent++;
     tile_digits(w, out);
     for (int k = 0; k < 2; k++) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "print/flavour.h"
 #include "print/print.h"
 
 #define PAGE 4096 /* bytes; addresses a multiple of this apart map to the same set of L1 */
@@ -342,6 +343,7 @@ struct print_plan *groups_make(const struct solver_context *sc, const struct clu
 {
     struct arena *a = sc->arena;
     struct print_plan *pl = NEW(a, struct print_plan);
+    pl->target = sc->target;
     pl->near = (double)sc->target->l2 / 2;
     pl->cluster = *c;
     pl->lanes = lanes;
@@ -374,7 +376,7 @@ static void table(struct text *out, const struct loops *loops, int tensor)
     const struct loops_tensor *t = &loops->tensors.at[tensor];
     const int64_t n = loops_elements(t);
     const bool ints = t->dtype == SOL_I64;
-    text_put(out, "static const %s %s[%lld] = {", ints ? "int64_t" : "double", loops->tensors.at[tensor].name,
+    text_put(out, "@TABLE %s %s[%lld] = {", ints ? "int64_t" : "double", loops->tensors.at[tensor].name,
              (long long)MAX(n, 1));
     for (int64_t i = 0; i < n; i++) {
         if (i) text_put(out, i % 16 ? ", " : ",\n    ");
@@ -395,29 +397,40 @@ void print_tables(struct text *out, const struct loops *loops)
         if (loops->tensors.at[i].role == LOOPS_TABLE) table(out, loops, i);
 }
 
+struct pointer {
+    const char *name, *type; /* of its elements */
+    int operand;             /* -1: the scratch memory */
+    int64_t offset;          /* bytes */
+};
+
+static void declare(struct text *out, const char *form, const struct pointer *p)
+{
+    const struct token tokens[] = {{'T', p->type},
+                                   {'N', p->name},
+                                   {'I', arena_printf(out->arena, "%d", p->operand)},
+                                   {'O', arena_printf(out->arena, "%lld", (long long)p->offset)}};
+    text_line(out, "%s", form_fill(out->arena, form, COUNT_OF(tokens), tokens));
+}
+
 void print_pointers(struct text *out, const struct print_plan *pl, const struct print_group *g)
 {
     const struct loops *loops = pl->cluster.loops;
+    const struct flavour *flavour = flavour_of(pl->target);
     int n = 0;
     for (int i = 0; i < loops->tensors.n; i++) {
         const struct loops_tensor *t = &loops->tensors.at[i];
-        const char *name = loops->tensors.at[i].name, *type = dtype_def(t->dtype)->c_name;
+        const char *type = dtype_def(t->dtype)->c_name;
         if (t->role == LOOPS_TEMP || t->role == LOOPS_TABLE) continue;
-        const char *qualifier = t->role == LOOPS_INPUT ? "const " : "";
-        if (group_uses(loops, g, i))
-            text_line(out, "%s%s *restrict %s = (%s%s *)p[%d];", qualifier, type, name, qualifier, type, n);
+        if (t->role == LOOPS_INPUT) type = arena_printf(out->arena, "const %s", type);
+        if (group_uses(loops, g, i)) declare(out, flavour->operand, &(struct pointer){t->name, type, n, 0});
         n++;
     }
     for (int i = 0; i < loops->tensors.n; i++) {
-        const enum temp_place where = pl->temp[i].place;
-        if ((where != TEMP_SCRATCH && where != TEMP_WORK) || !group_uses(loops, g, i)) continue;
-        const char *name = loops->tensors.at[i].name, *type = dtype_def(loops->tensors.at[i].dtype)->c_name;
-        if (where == TEMP_WORK)
-            text_line(out, "%s *restrict %s = (%s *)(p[%d] + %lld);", type, name, type, n,
-                      (long long)pl->temp[i].offset);
-        else
-            text_line(out, "%s *restrict %s = (%s *)((char *)f->scratch + worker * f->scratch_bytes + %lld);", type,
-                      name, type, (long long)pl->temp[i].offset);
+        const struct loops_tensor *t = &loops->tensors.at[i];
+        const bool work = pl->temp[i].place == TEMP_WORK;
+        if ((!work && pl->temp[i].place != TEMP_SCRATCH) || !group_uses(loops, g, i)) continue;
+        declare(out, work ? flavour->work : flavour->scratch,
+                &(struct pointer){t->name, dtype_def(t->dtype)->c_name, work ? n : -1, pl->temp[i].offset});
     }
 }
 

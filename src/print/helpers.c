@@ -18,6 +18,11 @@ struct adding {
 static void note_use(void *user, struct text *out, const char *name)
 {
     struct adding *a = user;
+    const char *word = flavour_word(a->h->flavour, name);
+    if (word) {
+        text_put(out, "%s", word);
+        return;
+    }
     const int used = helpers_find(a->h, name);
     assert(used >= 0); /* helpers use only those in front of them */
     PUSH(a->h->arena, a->one->uses, used);
@@ -34,31 +39,15 @@ void helpers_add(struct helpers *h, const char *name, const char *text)
     map_set(h->by_name, name, (void *)(intptr_t)h->at.n);
 }
 
-static const char *fill(struct arena *a, const char *form, int n, const struct token *tokens)
-{
-    struct text t = text_new(a);
-    const char *from = form; /* not added yet */
-    for (const char *s = form; (s = strchr(s, '$')); s++) {
-        int i = 0;
-        while (i < n && tokens[i].name != s[1]) i++;
-        if (i == n) continue;
-        text_add(&t, from, (size_t)(s - from));
-        text_add(&t, tokens[i].text, strlen(tokens[i].text));
-        from = ++s + 1;
-    }
-    text_add(&t, from, strlen(from));
-    return t.at;
-}
-
 void helpers_add_form(struct helpers *h, const char *name, const char *text, int n, const struct token *tokens)
 {
-    helpers_add(h, fill(h->arena, name, n, tokens), fill(h->arena, text, n, tokens));
+    helpers_add(h, form_fill(h->arena, name, n, tokens), form_fill(h->arena, text, n, tokens));
 }
 
 const struct helpers *helpers_make(struct arena *a, const struct target *t)
 {
     struct helpers *h = NEW(a, struct helpers);
-    *h = (struct helpers){.arena = a, .by_name = map_create(a)};
+    *h = (struct helpers){.arena = a, .flavour = flavour_of(t), .by_name = map_create(a)};
     helpers_scalar(h);
     for (int lanes = 2; lanes <= MAX(4, target_lanes(t, 4)); lanes *= 2) helpers_vector(h, lanes);
     return h;

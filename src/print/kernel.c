@@ -1,32 +1,11 @@
 /* Kernels become text. A solver's kernel is a template in which names of file scope are marked: "@name" is a shared
- * helper, if the table of helpers has it, "@KERNEL_<i>" the function of step i, "@INLINE" and "@NOINLINE" begin a
- * function that others call, and otherwise it is a name of the kernel's own. So one pass finds the helpers that a
- * kernel uses, writes its functions' heads in the words of a flavour and makes its names unique; nothing here reads C.
+ * helper, if the table of helpers has it, "@KERNEL_<i>" the function of step i, "@FUNCTION" and others the words of a
+ * flavour, and otherwise it is a name of the kernel's own. So one pass finds the helpers that a kernel uses, writes its
+ * declarations in the words of the device's flavour and makes its names unique; nothing here reads C.
  */
 #include <string.h>
 
 #include "print/helpers.h"
-
-struct flavour {
-    const char *name, *entry, *inner, *inlined, *called, *vector;
-};
-static const struct flavour flavours[] = {
-#define X(name, entry, inner, inlined, called, vector) {#name, entry, inner, inlined, called, vector},
-#include "print/flavour.def"
-#undef X
-};
-
-const char *flavour_vector(void)
-{
-    return flavours[0].vector;
-}
-
-/* What a flavour writes for this mark; NULL: the mark is a name. */
-static const char *flavour_word(const char *name)
-{
-    if (!strcmp(name, "INLINE")) return flavours[0].inlined;
-    return strcmp(name, "NOINLINE") ? NULL : flavours[0].called;
-}
 
 static const char step_prefix[] = "KERNEL_";
 
@@ -64,18 +43,24 @@ struct printing {
     int number; /* of a kernel within another */
 };
 
+/* The head of a step's function. */
+static void put_head(struct text *out, const char *form, const char *name)
+{
+    text_put(out, "%s", form_fill(out->arena, form, 1, &(struct token){'N', name}));
+}
+
 static void fill_kernel(void *user, struct text *out, const char *name)
 {
     const struct printing *p = user;
     const int helper = helpers_find(p->h, name);
-    const char *word = flavour_word(name);
+    const char *word = flavour_word(p->h->flavour, name);
     if (word) {
         text_put(out, "%s", word);
     } else if (helper >= 0) {
         p->used[helper] = true;
         text_put(out, "%s", name);
     } else if (step_of(name)) {
-        text_put(out, flavours[0].entry, arena_printf(out->arena, "@%s", name));
+        put_head(out, p->h->flavour->entry, arena_printf(out->arena, "@%s", name));
     } else {
         text_put(out, "@%s", name);
     }
@@ -85,7 +70,7 @@ struct source_text kernel_text(struct arena *a, const struct target *t, const ch
 {
     const struct helpers *h = t->helpers ? t->helpers : helpers_make(a, t);
     struct printing p = {.h = h, .used = NEW_ARRAY(a, bool, h->at.n)};
-    struct source_text s = {0};
+    struct source_text s = {.header = h->flavour->header};
     struct text body = text_new(a);
     text_fill(&body, source, fill_kernel, &p);
     for (int i = h->at.n - 1; i >= 0; i--) {
@@ -120,13 +105,15 @@ static void fill_member(void *user, struct text *out, const char *name)
     const struct printing *p = user;
     const char *step = step_of(name);
     if (step)
-        text_put(out, flavours[0].inner, arena_printf(out->arena, "@stage%d_%s", p->number, step));
+        put_head(out, p->h->flavour->inner, arena_printf(out->arena, "@stage%d_%s", p->number, step));
     else
-        text_put(out, flavour_word(name) || helpers_find(p->h, name) >= 0 ? "@%s" : "@%s_s%d", name, p->number);
+        text_put(out, flavour_word(p->h->flavour, name) || helpers_find(p->h, name) >= 0 ? "@%s" : "@%s_s%d", name,
+                 p->number);
 }
 
 void kernel_member(struct text *out, const struct target *t, int number, const char *source)
 {
-    struct printing p = {.h = t->helpers ? t->helpers : helpers_make(out->arena, t), .number = number};
+    const struct helpers *h = t->helpers ? t->helpers : helpers_make(out->arena, t);
+    struct printing p = {.h = h, .number = number};
     text_fill(out, source, fill_member, &p);
 }

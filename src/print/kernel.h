@@ -21,9 +21,15 @@ struct toolchain {
     const char *march;              /* for -march= by default */
     const char *runner;             /* how a command that runs its programs on this machine begins: "qemu-arm -L .. " */
 };
+enum flavour_id {
+#define X(name, ...) FLAVOUR_##name,
+#include "print/flavour.def"
+#undef X
+};
 /* A kind of processor: a row of target.c. */
 struct device {
     const char *name;              /* "x86", "arm64"; also its folder in the cache */
+    enum flavour_id flavour;       /* how its kernels are written; C by default */
     bool features;                 /* deploy/features.def lists the features of its processors */
     struct toolchain hosted, bare; /* with an operating system and without; bare.compiler NULL: the same */
 };
@@ -150,7 +156,9 @@ sol_status solver_emit(const struct solver *s, const struct solver_context *sc, 
 const char *kernel_what(struct arena *a, const struct loops *loops);
 
 /* kernel.c: from templates to C text. In a kernel's template a name of file scope is marked, "@name", where it is
- * declared and wherever it is used: functions, tables and types of the kernel's own, and the helpers below. */
+ * declared and wherever it is used: functions, tables and types of the kernel's own, and the helpers below. So are the
+ * words that depend on the flavour (flavour.def): @INLINE, @NOINLINE or @FUNCTION begins a function, @TABLE constants,
+ * @HELPER a helper; @RESTRICT qualifies a pointer. */
 void kernel_open(struct text *out, int step); /* the function of a step, up to its first line */
 void kernel_close(struct text *out);          /* its end */
 /* With the helpers that it uses; names of the kernel's own are still marked. */

@@ -135,6 +135,7 @@ struct print_group { /* statements first .. first + n - 1: one step */
     double ops;      /* per point of the shared index variables */
 };
 struct print_plan {
+    const struct target *target;
     struct cluster cluster; /* a copy that may be changed: loops, and memory with the strides of temporaries */
     struct loops *loops;    /* of the cluster; rewritten statements are appended */
     int lanes;

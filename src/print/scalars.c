@@ -3,68 +3,66 @@
 #include "print/helpers.h"
 
 static const struct helper_row scalar_helpers[] = {
-    {"sol_max_f32", "static inline float sol_max_f32(float a, float b) { return a > b || a != a ? a : b; }"},
-    {"sol_min_f32", "static inline float sol_min_f32(float a, float b) { return a < b || a != a ? a : b; }"},
-    {"sol_max_f64", "static inline double sol_max_f64(double a, double b) { return a > b || a != a ? a : b; }"},
-    {"sol_min_f64", "static inline double sol_min_f64(double a, double b) { return a < b || a != a ? a : b; }"},
-    {"sol_max_i64", "static inline int64_t sol_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }"},
-    {"sol_min_i64", "static inline int64_t sol_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }"},
+    {"sol_max_f32", "@HELPER float sol_max_f32(float a, float b) { return a > b || a != a ? a : b; }"},
+    {"sol_min_f32", "@HELPER float sol_min_f32(float a, float b) { return a < b || a != a ? a : b; }"},
+    {"sol_max_f64", "@HELPER double sol_max_f64(double a, double b) { return a > b || a != a ? a : b; }"},
+    {"sol_min_f64", "@HELPER double sol_min_f64(double a, double b) { return a < b || a != a ? a : b; }"},
+    {"sol_max_i64", "@HELPER int64_t sol_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }"},
+    {"sol_min_i64", "@HELPER int64_t sol_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }"},
     {"sol_add_i64",
-     "static inline int64_t sol_add_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }"},
+     "@HELPER int64_t sol_add_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }"},
     {"sol_sub_i64",
-     "static inline int64_t sol_sub_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }"},
+     "@HELPER int64_t sol_sub_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }"},
     {"sol_mul_i64",
-     "static inline int64_t sol_mul_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }"},
-    {"sol_neg_i64", "static inline int64_t sol_neg_i64(int64_t a) { return (int64_t)(0 - (uint64_t)a); }"},
-    {"sol_abs_i64", "static inline int64_t sol_abs_i64(int64_t a) { return a < 0 ? @sol_neg_i64(a) : a; }"},
-    {"sol_error", "static inline void sol_error(const struct sol_frame *f, int32_t what)\n"
+     "@HELPER int64_t sol_mul_i64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }"},
+    {"sol_neg_i64", "@HELPER int64_t sol_neg_i64(int64_t a) { return (int64_t)(0 - (uint64_t)a); }"},
+    {"sol_abs_i64", "@HELPER int64_t sol_abs_i64(int64_t a) { return a < 0 ? @sol_neg_i64(a) : a; }"},
+    {"sol_error", "@HELPER void sol_error(const struct sol_frame *f, int32_t what)\n"
                   "{\n"
                   "    if (*f->error) return;\n"
                   "    *f->error_step = f->step;\n"
                   "    *f->error = what;\n"
                   "}"},
-    {"sol_truncdiv_i64", "static inline int64_t sol_truncdiv_i64(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? "
+    {"sol_truncdiv_i64", "@HELPER int64_t sol_truncdiv_i64(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? "
                          "@sol_neg_i64(a) : a / b; }"},
-    {"sol_fmod_i64",
-     "static inline int64_t sol_fmod_i64(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }"},
-    {"sol_floordiv_i64", "static inline int64_t sol_floordiv_i64(int64_t a, int64_t b)\n"
+    {"sol_fmod_i64", "@HELPER int64_t sol_fmod_i64(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }"},
+    {"sol_floordiv_i64", "@HELPER int64_t sol_floordiv_i64(int64_t a, int64_t b)\n"
                          "{\n"
                          "    const int64_t r = @sol_fmod_i64(a, b);\n"
                          "    return @sol_truncdiv_i64(a, b) - (r != 0 && (r < 0) != (b < 0));\n"
                          "}"},
-    {"sol_remainder_i64", "static inline int64_t sol_remainder_i64(int64_t a, int64_t b)\n"
+    {"sol_remainder_i64", "@HELPER int64_t sol_remainder_i64(int64_t a, int64_t b)\n"
                           "{\n"
                           "    const int64_t r = @sol_fmod_i64(a, b);\n"
                           "    return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n"
                           "}"},
     {"sol_index", "/* Checks an index from data. Out of range it reports an error and returns 0. */\n"
-                  "static inline int64_t sol_index(int64_t i, int64_t n, const struct sol_frame *f)\n"
+                  "@HELPER int64_t sol_index(int64_t i, int64_t n, const struct sol_frame *f)\n"
                   "{\n"
                   "    if ((uint64_t)i < (uint64_t)n) return i;\n"
                   "    return @sol_error(f, SOL_KERNEL_INDEX), 0;\n"
                   "}"},
-    {"sol_to_i64_f64", "static inline int64_t sol_to_i64_f64(double x)\n"
+    {"sol_to_i64_f64", "@HELPER int64_t sol_to_i64_f64(double x)\n"
                        "{\n"
                        "    return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;\n"
                        "}"},
-    {"sol_to_i64_f32", "static inline int64_t sol_to_i64_f32(float x)\n"
+    {"sol_to_i64_f32", "@HELPER int64_t sol_to_i64_f32(float x)\n"
                        "{\n"
                        "    return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN;\n"
                        "}"},
-    {"sol_to_i32_f64", "static inline int64_t sol_to_i32_f64(double x) { return x > -0x1p31 - 1 && x < 0x1p31 ? "
+    {"sol_to_i32_f64", "@HELPER int64_t sol_to_i32_f64(double x) { return x > -0x1p31 - 1 && x < 0x1p31 ? "
                        "(int64_t)x : INT32_MIN; }"},
     {"sol_to_i32_f32",
-     "static inline int64_t sol_to_i32_f32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int64_t)x : INT32_MIN; }"},
-    {"sol_to_u64_f64", "static inline int64_t sol_to_u64_f64(double x)\n"
+     "@HELPER int64_t sol_to_i32_f32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int64_t)x : INT32_MIN; }"},
+    {"sol_to_u64_f64", "@HELPER int64_t sol_to_u64_f64(double x)\n"
                        "{\n"
                        "    return x >= 0x1p63 && x < 0x1p64 ? (int64_t)(uint64_t)x : @sol_to_i64_f64(x);\n"
                        "}"},
-    {"sol_to_u64_f32", "static inline int64_t sol_to_u64_f32(float x) { return @sol_to_u64_f64(x); }"},
-    {"sol_shl_i64", "static inline int64_t sol_shl_i64(int64_t a, int64_t n) { return n < 0 || n > 63 ? 0 : "
+    {"sol_to_u64_f32", "@HELPER int64_t sol_to_u64_f32(float x) { return @sol_to_u64_f64(x); }"},
+    {"sol_shl_i64", "@HELPER int64_t sol_shl_i64(int64_t a, int64_t n) { return n < 0 || n > 63 ? 0 : "
                     "(int64_t)((uint64_t)a << n); }"},
-    {"sol_shr_i64",
-     "static inline int64_t sol_shr_i64(int64_t a, int64_t n) { return a >> (n < 0 || n > 63 ? 63 : n); }"},
-    {"sol_pow_i64", "static inline int64_t sol_pow_i64(int64_t a, int64_t n)\n"
+    {"sol_shr_i64", "@HELPER int64_t sol_shr_i64(int64_t a, int64_t n) { return a >> (n < 0 || n > 63 ? 63 : n); }"},
+    {"sol_pow_i64", "@HELPER int64_t sol_pow_i64(int64_t a, int64_t n)\n"
                     "{\n"
                     "    uint64_t square = (uint64_t)a, r = 1;\n"
                     "    if (n < 0) return a == 1 ? 1 : a == -1 ? (n % 2 ? -1 : 1) : 0;\n"
@@ -72,7 +70,7 @@ static const struct helper_row scalar_helpers[] = {
                     "        if (n & 1) r *= square;\n"
                     "    return (int64_t)r;\n"
                     "}"},
-    {"sol_gcd_i64", "static inline int64_t sol_gcd_i64(int64_t a, int64_t b)\n"
+    {"sol_gcd_i64", "@HELPER int64_t sol_gcd_i64(int64_t a, int64_t b)\n"
                     "{\n"
                     "    while (b) {\n"
                     "        const int64_t r = @sol_fmod_i64(a, b);\n"
@@ -81,27 +79,27 @@ static const struct helper_row scalar_helpers[] = {
                     "    }\n"
                     "    return @sol_abs_i64(a);\n"
                     "}"},
-    {"sol_lcm_i64", "static inline int64_t sol_lcm_i64(int64_t a, int64_t b)\n"
+    {"sol_lcm_i64", "@HELPER int64_t sol_lcm_i64(int64_t a, int64_t b)\n"
                     "{\n"
                     "    const int64_t g = @sol_gcd_i64(a, b);\n"
                     "    return g ? @sol_abs_i64(@sol_mul_i64(a / g, b)) : 0;\n"
                     "}"},
     {"sol_abs_u64", "/* The same for unsigned integers. */\n"
-                    "static inline uint64_t sol_abs_u64(uint64_t a) { return a; }"},
-    {"sol_truncdiv_u64", "static inline uint64_t sol_truncdiv_u64(uint64_t a, uint64_t b) { return b ? a / b : 0; }"},
-    {"sol_floordiv_u64", "static inline uint64_t sol_floordiv_u64(uint64_t a, uint64_t b) { return b ? a / b : 0; }"},
-    {"sol_fmod_u64", "static inline uint64_t sol_fmod_u64(uint64_t a, uint64_t b) { return b ? a % b : 0; }"},
-    {"sol_remainder_u64", "static inline uint64_t sol_remainder_u64(uint64_t a, uint64_t b) { return b ? a % b : 0; }"},
-    {"sol_shl_u64", "static inline uint64_t sol_shl_u64(uint64_t a, uint64_t n) { return n > 63 ? 0 : a << n; }"},
-    {"sol_shr_u64", "static inline uint64_t sol_shr_u64(uint64_t a, uint64_t n) { return n > 63 ? 0 : a >> n; }"},
-    {"sol_pow_u64", "static inline uint64_t sol_pow_u64(uint64_t a, uint64_t n)\n"
+                    "@HELPER uint64_t sol_abs_u64(uint64_t a) { return a; }"},
+    {"sol_truncdiv_u64", "@HELPER uint64_t sol_truncdiv_u64(uint64_t a, uint64_t b) { return b ? a / b : 0; }"},
+    {"sol_floordiv_u64", "@HELPER uint64_t sol_floordiv_u64(uint64_t a, uint64_t b) { return b ? a / b : 0; }"},
+    {"sol_fmod_u64", "@HELPER uint64_t sol_fmod_u64(uint64_t a, uint64_t b) { return b ? a % b : 0; }"},
+    {"sol_remainder_u64", "@HELPER uint64_t sol_remainder_u64(uint64_t a, uint64_t b) { return b ? a % b : 0; }"},
+    {"sol_shl_u64", "@HELPER uint64_t sol_shl_u64(uint64_t a, uint64_t n) { return n > 63 ? 0 : a << n; }"},
+    {"sol_shr_u64", "@HELPER uint64_t sol_shr_u64(uint64_t a, uint64_t n) { return n > 63 ? 0 : a >> n; }"},
+    {"sol_pow_u64", "@HELPER uint64_t sol_pow_u64(uint64_t a, uint64_t n)\n"
                     "{\n"
                     "    uint64_t r = 1;\n"
                     "    for (; n; n >>= 1, a *= a)\n"
                     "        if (n & 1) r *= a;\n"
                     "    return r;\n"
                     "}"},
-    {"sol_gcd_u64", "static inline uint64_t sol_gcd_u64(uint64_t a, uint64_t b)\n"
+    {"sol_gcd_u64", "@HELPER uint64_t sol_gcd_u64(uint64_t a, uint64_t b)\n"
                     "{\n"
                     "    while (b) {\n"
                     "        const uint64_t r = a % b;\n"
@@ -110,37 +108,37 @@ static const struct helper_row scalar_helpers[] = {
                     "    }\n"
                     "    return a;\n"
                     "}"},
-    {"sol_lcm_u64", "static inline uint64_t sol_lcm_u64(uint64_t a, uint64_t b)\n"
+    {"sol_lcm_u64", "@HELPER uint64_t sol_lcm_u64(uint64_t a, uint64_t b)\n"
                     "{\n"
                     "    const uint64_t g = @sol_gcd_u64(a, b);\n"
                     "    return g ? a / g * b : 0;\n"
                     "}"},
     {"sol_rand_i", "/* Uniform in 0..1, from a seed and a position (splitmix64). */\n"
-                   "static inline double sol_rand_i(int64_t seed, int64_t at)\n"
+                   "@HELPER double sol_rand_i(int64_t seed, int64_t at)\n"
                    "{\n"
                    "    uint64_t z = (uint64_t)at * 0x9E3779B97F4A7C15u + (uint64_t)seed;\n"
                    "    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;\n"
                    "    z = (z ^ z >> 27) * 0x94D049BB133111EBu;\n"
                    "    return (double)((z ^ z >> 31) >> 40) * 0x1p-24;\n"
                    "}"},
-    {"sol_remainder", "static inline double sol_remainder(double a, double b)\n"
+    {"sol_remainder", "@HELPER double sol_remainder(double a, double b)\n"
                       "{\n"
                       "    const double r = @fmod(a, b);\n"
                       "    return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n"
                       "}"},
-    {"sol_remainderf", "static inline float sol_remainderf(float a, float b)\n"
+    {"sol_remainderf", "@HELPER float sol_remainderf(float a, float b)\n"
                        "{\n"
                        "    const float r = @fmodf(a, b);\n"
                        "    return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n"
                        "}"},
     {"sol_floordiv", "/* Computed from the exact remainder, as in Python. */\n"
-                     "static inline double sol_floordiv(double a, double b)\n"
+                     "@HELPER double sol_floordiv(double a, double b)\n"
                      "{\n"
                      "    if (b == 0) return a / b;\n"
                      "    const double r = @fmod(a, b), q = (a - r) / b - (r != 0 && (r < 0) != (b < 0));\n"
                      "    return q == 0 ? @copysign(0, a / b) : @floor(q) + (q - @floor(q) > 0.5);\n"
                      "}"},
-    {"sol_floordivf", "static inline float sol_floordivf(float a, float b)\n"
+    {"sol_floordivf", "@HELPER float sol_floordivf(float a, float b)\n"
                       "{\n"
                       "    if (b == 0) return a / b;\n"
                       "    const float r = @fmodf(a, b), q = (a - r) / b - (r != 0 && (r < 0) != (b < 0));\n"
@@ -148,7 +146,7 @@ static const struct helper_row scalar_helpers[] = {
                       "}"},
     {"sol_erfinv",
      "/* erf^-1: an approximation, then Newton's steps on erfc, which keeps digits near 1. */\n"
-     "static inline double sol_erfinv(double x)\n"
+     "@HELPER double sol_erfinv(double x)\n"
      "{\n"
      "    if (x == 1 || x == -1) return @copysign(@INFINITY, x);\n"
      "    if (!(@fabs(x) < 1)) return @NAN;\n"
@@ -162,10 +160,10 @@ static const struct helper_row scalar_helpers[] = {
      "    }\n"
      "    return v;\n"
      "}"},
-    {"sol_erfinvf", "static inline float sol_erfinvf(float x) { return (float)@sol_erfinv(x); }"},
+    {"sol_erfinvf", "@HELPER float sol_erfinvf(float x) { return (float)@sol_erfinv(x); }"},
     {"sol_digamma",
      "/* digamma: the recurrence up to 10, then the asymptotic series, which is exact to the last digit there */\n"
-     "static inline double sol_digamma(double x)\n"
+     "@HELPER double sol_digamma(double x)\n"
      "{\n"
      "    double y = 0;\n"
      "    if (x == 0) return @copysign(@INFINITY, -x);\n"
@@ -180,12 +178,12 @@ static const struct helper_row scalar_helpers[] = {
      "    const double tail = 1 / 252. - z * (1 / 240. - z * (1 / 132. - z * (691 / 32760. - z / 12)));\n"
      "    return y + @log(x) - 0.5 / x - z * (1 / 12. - z * (1 / 120. - z * tail));\n"
      "}"},
-    {"sol_digammaf", "static inline float sol_digammaf(float x) { return (float)@sol_digamma(x); }"},
+    {"sol_digammaf", "@HELPER float sol_digammaf(float x) { return (float)@sol_digamma(x); }"},
     {"sol_zeta",
      "/* Hurwitz zeta: the sum of (q + k)^-x, with the Euler-Maclaurin formula from 10 on */\n"
-     "static inline double sol_zeta(double x, double q)\n"
+     "@HELPER double sol_zeta(double x, double q)\n"
      "{\n"
-     "    static const double part[] = {1 / 12., -1 / 720., 1 / 30240., -1 / 1209600., 1 / 47900160., -691 / "
+     "    @TABLE double part[] = {1 / 12., -1 / 720., 1 / 30240., -1 / 1209600., 1 / 47900160., -691 / "
      "1307674368000.,\n"
      "                                  1 / 74724249600., -3617 / 10670622842880000., 43867 / 5109094217170944000.};\n"
      "    double sum = 0;\n"
@@ -202,10 +200,10 @@ static const struct helper_row scalar_helpers[] = {
      "    }\n"
      "    return sum;\n"
      "}"},
-    {"sol_zetaf", "static inline float sol_zetaf(float x, float q) { return (float)@sol_zeta(x, q); }"},
+    {"sol_zetaf", "@HELPER float sol_zetaf(float x, float q) { return (float)@sol_zeta(x, q); }"},
     {"sol_bessel_ie",
      "/* Modified Bessel functions of order v, times exp(-|x|): the power series or the asymptotic series */\n"
-     "static inline double sol_bessel_ie(int v, double x)\n"
+     "@HELPER double sol_bessel_ie(int v, double x)\n"
      "{\n"
      "    const double a = @fabs(x), sign = v ? @copysign(1, x) : 1;\n"
      "    double term = a <= 30 ? (v ? a / 2 : 1) * @exp(-a) : 1 / @sqrt(6.283185307179586 * a), sum = term;\n"
@@ -216,14 +214,14 @@ static const struct helper_row scalar_helpers[] = {
      "    }\n"
      "    return sign * sum;\n"
      "}"},
-    {"sol_i0e", "static inline double sol_i0e(double x) { return @sol_bessel_ie(0, x); }"},
-    {"sol_i1e", "static inline double sol_i1e(double x) { return @sol_bessel_ie(1, x); }"},
-    {"sol_i0ef", "static inline float sol_i0ef(float x) { return (float)@sol_bessel_ie(0, x); }"},
-    {"sol_i1ef", "static inline float sol_i1ef(float x) { return (float)@sol_bessel_ie(1, x); }"},
-    {"sol_sigmoid_f32", "static inline float sol_sigmoid_f32(float x) { return 1 / (1 + @expf(-x)); }"},
-    {"sol_sigmoid_f64", "static inline double sol_sigmoid_f64(double x) { return 1 / (1 + @exp(-x)); }"},
-    {"sol_relu_f32", "static inline float sol_relu_f32(float x) { return x <= 0 ? 0 : x; }"},
-    {"sol_relu_f64", "static inline double sol_relu_f64(double x) { return x <= 0 ? 0 : x; }"},
+    {"sol_i0e", "@HELPER double sol_i0e(double x) { return @sol_bessel_ie(0, x); }"},
+    {"sol_i1e", "@HELPER double sol_i1e(double x) { return @sol_bessel_ie(1, x); }"},
+    {"sol_i0ef", "@HELPER float sol_i0ef(float x) { return (float)@sol_bessel_ie(0, x); }"},
+    {"sol_i1ef", "@HELPER float sol_i1ef(float x) { return (float)@sol_bessel_ie(1, x); }"},
+    {"sol_sigmoid_f32", "@HELPER float sol_sigmoid_f32(float x) { return 1 / (1 + @expf(-x)); }"},
+    {"sol_sigmoid_f64", "@HELPER double sol_sigmoid_f64(double x) { return 1 / (1 + @exp(-x)); }"},
+    {"sol_relu_f32", "@HELPER float sol_relu_f32(float x) { return x <= 0 ? 0 : x; }"},
+    {"sol_relu_f64", "@HELPER double sol_relu_f64(double x) { return x <= 0 ? 0 : x; }"},
 };
 
 /* Declares what generated code uses of libm and <math.h>. Reading the header would take a compiler as long as most

@@ -156,7 +156,7 @@ static void put_ring(struct printing *p, int i)
     const struct tree_ring *r = &p->t->ring[i];
     text_line(p->out, "/* rows of ring %d%s */", i, r->stored ? ", which lie in memory" : "");
     text_line(p->out,
-              "static void @rows%d(char *const *p, const struct sol_frame *f, int worker, struct @rings *b, int64_t "
+              "@FUNCTION void @rows%d(char *const *p, const struct sol_frame *f, int worker, struct @rings *b, int64_t "
               "image, int64_t first, int64_t last)",
               i);
     text_open(p->out, "{");

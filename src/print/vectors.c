@@ -10,15 +10,14 @@
 
 /* For each vector type of floats or int64_t. */
 static const struct helper_row vector_helpers[] = {
-    {"sol_splat_$V", "static inline @$V sol_splat_$V($S s) { return s - (@$V){0}; }"},
-    {"sol_select_$V",
-     "static inline @$V sol_select_$V(@$I m, @$V a, @$V b) { return (@$V)((m & (@$I)a) | (~m & (@$I)b)); }"},
+    {"sol_splat_$V", "@HELPER @$V sol_splat_$V($S s) { return s - (@$V){0}; }"},
+    {"sol_select_$V", "@HELPER @$V sol_select_$V(@$I m, @$V a, @$V b) { return (@$V)((m & (@$I)a) | (~m & (@$I)b)); }"},
 };
 
 static const struct helper_row float_helpers[] = {
-    {"sol_bool_$V", "static inline @$V sol_bool_$V(@$I m) { return (@$V)(m & (@$I)@sol_splat_$V(1)); }"},
-    {"sol_abs_$V", "static inline @$V sol_abs_$V(@$V a) { return (@$V)((@$I)a & ~(@$I)@sol_splat_$V(-($S)0)); }"},
-    {"sol_sign_$V", "static inline @$V sol_sign_$V(@$V a, @$V sign) /* |a| with the sign of `sign` */\n"
+    {"sol_bool_$V", "@HELPER @$V sol_bool_$V(@$I m) { return (@$V)(m & (@$I)@sol_splat_$V(1)); }"},
+    {"sol_abs_$V", "@HELPER @$V sol_abs_$V(@$V a) { return (@$V)((@$I)a & ~(@$I)@sol_splat_$V(-($S)0)); }"},
+    {"sol_sign_$V", "@HELPER @$V sol_sign_$V(@$V a, @$V sign) /* |a| with the sign of `sign` */\n"
                     "{\n"
                     "    const @$I bit = (@$I)@sol_splat_$V(-($S)0);\n"
                     "    return (@$V)(((@$I)a & ~bit) | ((@$I)sign & bit));\n"
@@ -26,15 +25,15 @@ static const struct helper_row float_helpers[] = {
 };
 
 static const struct helper_row int_helpers[] = {
-    {"sol_max_$V", "static inline @$V sol_max_$V(@$V a, @$V b) { return @sol_select_$V((@$I)(a > b), a, b); }"},
-    {"sol_min_$V", "static inline @$V sol_min_$V(@$V a, @$V b) { return @sol_select_$V((@$I)(a < b), a, b); }"},
-    {"sol_bool_$V", "static inline @$V sol_bool_$V(@$V m) { return -m; }"},
-    {"sol_add_$V", "static inline @$V sol_add_$V(@$V a, @$V b) { return (@$V)((@u64x$L)a + (@u64x$L)b); }"},
-    {"sol_sub_$V", "static inline @$V sol_sub_$V(@$V a, @$V b) { return (@$V)((@u64x$L)a - (@u64x$L)b); }"},
-    {"sol_mul_$V", "static inline @$V sol_mul_$V(@$V a, @$V b) { return (@$V)((@u64x$L)a * (@u64x$L)b); }"},
-    {"sol_neg_$V", "static inline @$V sol_neg_$V(@$V a) { return (@$V)(0 - (@u64x$L)a); }"},
-    {"sol_abs_$V", "static inline @$V sol_abs_$V(@$V a) { return @sol_select_$V(a < 0, @sol_neg_$V(a), a); }"},
-    {"sol_iota_$V", "static inline @$V sol_iota_$V(int64_t first)\n"
+    {"sol_max_$V", "@HELPER @$V sol_max_$V(@$V a, @$V b) { return @sol_select_$V((@$I)(a > b), a, b); }"},
+    {"sol_min_$V", "@HELPER @$V sol_min_$V(@$V a, @$V b) { return @sol_select_$V((@$I)(a < b), a, b); }"},
+    {"sol_bool_$V", "@HELPER @$V sol_bool_$V(@$V m) { return -m; }"},
+    {"sol_add_$V", "@HELPER @$V sol_add_$V(@$V a, @$V b) { return (@$V)((@u64x$L)a + (@u64x$L)b); }"},
+    {"sol_sub_$V", "@HELPER @$V sol_sub_$V(@$V a, @$V b) { return (@$V)((@u64x$L)a - (@u64x$L)b); }"},
+    {"sol_mul_$V", "@HELPER @$V sol_mul_$V(@$V a, @$V b) { return (@$V)((@u64x$L)a * (@u64x$L)b); }"},
+    {"sol_neg_$V", "@HELPER @$V sol_neg_$V(@$V a) { return (@$V)(0 - (@u64x$L)a); }"},
+    {"sol_abs_$V", "@HELPER @$V sol_abs_$V(@$V a) { return @sol_select_$V(a < 0, @sol_neg_$V(a), a); }"},
+    {"sol_iota_$V", "@HELPER @$V sol_iota_$V(int64_t first)\n"
                     "{\n"
                     "    int64_t a[$L];\n"
                     "    for (int i = 0; i < $L; i++) a[i] = first + i;\n"
@@ -45,12 +44,12 @@ static const struct helper_row int_helpers[] = {
 /* Combines all lanes as a tree: $N the name, $F combines x and y; $H the type with half the lanes, $X and $Y its
  * lanes. */
 static const struct helper_row across_helper = {
-    "sol_across_$N_$V", "static inline $S sol_across_$N_$V(@$V v)\n"
+    "sol_across_$N_$V", "@HELPER $S sol_across_$N_$V(@$V v)\n"
                         "{\n"
                         "    const @$H x = __builtin_shufflevector(v, v, $X), y = __builtin_shufflevector(v, v, $Y);\n"
                         "    return @sol_across_$N_$H($F);\n"
                         "}"};
-static const struct helper_row across_two = {"sol_across_$N_$V", "static inline $S sol_across_$N_$V(@$V v)\n"
+static const struct helper_row across_two = {"sol_across_$N_$V", "@HELPER $S sol_across_$N_$V(@$V v)\n"
                                                                  "{\n"
                                                                  "    const $S x = v[0], y = v[1];\n"
                                                                  "    return $F;\n"
@@ -58,7 +57,7 @@ static const struct helper_row across_two = {"sol_across_$N_$V", "static inline 
 
 /* Applies a function lane by lane: $F is its C text with the argument x, $N its name, $R the result's element, $W its
  * vector. */
-static const struct helper_row lane_helper = {"sol_$N_$V", "static inline @$W sol_$N_$V(@$V v)\n"
+static const struct helper_row lane_helper = {"sol_$N_$V", "@HELPER @$W sol_$N_$V(@$V v)\n"
                                                            "{\n"
                                                            "    @$W r;\n"
                                                            "    for (int i = 0; i < $L; i++) {\n"
@@ -71,7 +70,7 @@ static const struct helper_row lane_helper = {"sol_$N_$V", "static inline @$W so
 /* An instruction of x86 that gcc does not find by itself: $B its name, $C more arguments. If an operand is NaN, it
  * returns the second. */
 static const struct helper_row extreme_helper[] = {
-    {"sol_greater_$V", "static inline @$V sol_greater_$V(@$V a, @$V b)\n"
+    {"sol_greater_$V", "@HELPER @$V sol_greater_$V(@$V a, @$V b)\n"
                        "{\n"
                        "#if $G && !defined __clang__\n"
                        "    return (@$V)__builtin_ia32_max$B(a, b$C);\n"
@@ -79,7 +78,7 @@ static const struct helper_row extreme_helper[] = {
                        "    return @sol_select_$V(a > b, a, b);\n"
                        "#endif\n"
                        "}"},
-    {"sol_less_$V", "static inline @$V sol_less_$V(@$V a, @$V b)\n"
+    {"sol_less_$V", "@HELPER @$V sol_less_$V(@$V a, @$V b)\n"
                     "{\n"
                     "#if $G && !defined __clang__\n"
                     "    return (@$V)__builtin_ia32_min$B(a, b$C);\n"
@@ -87,17 +86,15 @@ static const struct helper_row extreme_helper[] = {
                     "    return @sol_select_$V(a < b, a, b);\n"
                     "#endif\n"
                     "}"},
-    {"sol_max_$V",
-     "static inline @$V sol_max_$V(@$V a, @$V b) { return @sol_select_$V(a != a, a, @sol_greater_$V(a, b)); }"},
-    {"sol_min_$V",
-     "static inline @$V sol_min_$V(@$V a, @$V b) { return @sol_select_$V(a != a, a, @sol_less_$V(a, b)); }"},
-    {"sol_relu_$V", "static inline @$V sol_relu_$V(@$V a) { return @sol_greater_$V((@$V){0}, a); }"},
+    {"sol_max_$V", "@HELPER @$V sol_max_$V(@$V a, @$V b) { return @sol_select_$V(a != a, a, @sol_greater_$V(a, b)); }"},
+    {"sol_min_$V", "@HELPER @$V sol_min_$V(@$V a, @$V b) { return @sol_select_$V(a != a, a, @sol_less_$V(a, b)); }"},
+    {"sol_relu_$V", "@HELPER @$V sol_relu_$V(@$V a) { return @sol_greater_$V((@$V){0}, a); }"},
 };
 
 static const struct helper_row float_functions[] = {
     {"sol_exp_$V", "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled in two steps so that "
                    "denormals are right. */\n"
-                   "static inline @$V sol_exp_$V(@$V x)\n"
+                   "@HELPER @$V sol_exp_$V(@$V x)\n"
                    "{\n"
                    "    x = @sol_less_$V(@sol_splat_$V(89.0f), x);\n"
                    "    x = @sol_greater_$V(@sol_splat_$V(-105.0f), x);\n"
@@ -113,7 +110,7 @@ static const struct helper_row float_functions[] = {
                    "}"},
     {"sol_log_$V",
      "/* log: 1 ulp. x = 2^k m, m in sqrt(1/2) .. sqrt(2); log(1 + r) = r - r^2 / 2 + r^3 q(r). */\n"
-     "static inline @$V sol_log_$V(@$V x)\n"
+     "@HELPER @$V sol_log_$V(@$V x)\n"
      "{\n"
      "    const @$I tiny = x < 1.17549435e-38f;\n"
      "    const @$V scaled = @sol_select_$V(tiny, x * 8388608.0f, x);\n"
@@ -137,7 +134,7 @@ static const struct helper_row float_functions[] = {
      "}"},
     {"sol_expm1_$V",
      "/* expm1: 4 ulp. */\n"
-     "static inline @$V sol_expm1_$V(@$V x)\n"
+     "@HELPER @$V sol_expm1_$V(@$V x)\n"
      "{\n"
      "    @$V q = x * 0.00138131445f + 0.00836941883f;\n"
      "    q = q * x + 0.0416684568f;\n"
@@ -146,13 +143,13 @@ static const struct helper_row float_functions[] = {
      "    return @sol_select_$V(@sol_abs_$V(x) < 0.34657359f, q * (x * x) + x, @sol_exp_$V(x) - 1.0f);\n"
      "}"},
     {"sol_log1p_$V", "/* log1p: 2 ulp. The rounding error of 1 + x is corrected with the derivative. */\n"
-                     "static inline @$V sol_log1p_$V(@$V x)\n"
+                     "@HELPER @$V sol_log1p_$V(@$V x)\n"
                      "{\n"
                      "    const @$V u = 1.0f + x, y = @sol_log_$V(u);\n"
                      "    return @sol_select_$V((@$I)(u == 0) | (@$I)(u == @INFINITY), y, y + (x - (u - 1.0f)) / u);\n"
                      "}"},
     {"sol_tanh_$V", "/* tanh: 2 ulp. */\n"
-                    "static inline @$V sol_tanh_$V(@$V x)\n"
+                    "@HELPER @$V sol_tanh_$V(@$V x)\n"
                     "{\n"
                     "    const @$V a = @sol_abs_$V(x), s = x * x;\n"
                     "    const @$V large = 1.0f - 2.0f / (@sol_exp_$V(a + a) + 1.0f);\n"
@@ -163,7 +160,7 @@ static const struct helper_row float_functions[] = {
                     "    return @sol_select_$V(a > 0.625f, @sol_sign_$V(large, x), q * s * x + x);\n"
                     "}"},
     {"sol_erf_$V", "/* erf: 2 ulp. Small: odd polynomial; large: 1 - exp(polynomial), the logarithm of erfc. */\n"
-                   "static inline @$V sol_erf_$V(@$V x)\n"
+                   "@HELPER @$V sol_erf_$V(@$V x)\n"
                    "{\n"
                    "    const @$V a = @sol_abs_$V(x), s = x * x, t = @sol_less_$V(@sol_splat_$V(4.0f), a);\n"
                    "    @$V g = t * 0.000213984956f - 0.00321495564f;\n"
@@ -180,10 +177,10 @@ static const struct helper_row float_functions[] = {
                    "    return @sol_select_$V(a > 0.93f, @sol_sign_$V(large, x), q * x + x);\n"
                    "}"},
     {"sol_sigmoid_$V", "/* sigmoid: 2 ulp; 0 where the result would be denormal. */\n"
-                       "static inline @$V sol_sigmoid_$V(@$V x) { return 1.0f / (1.0f + @sol_exp_$V(-x)); }"},
+                       "@HELPER @$V sol_sigmoid_$V(@$V x) { return 1.0f / (1.0f + @sol_exp_$V(-x)); }"},
     {"sol_wave_$V",
      "/* sin, cos: 1 ulp. Arguments are reduced in double by multiples of pi / 2; libm handles huge ones. */\n"
-     "static inline @$V sol_wave_$V(@$V v, int quarter)\n"
+     "@HELPER @$V sol_wave_$V(@$V v, int quarter)\n"
      "{\n"
      "    float a[$L];\n"
      "    __builtin_memcpy(a, &v, sizeof a);\n"
@@ -207,8 +204,8 @@ static const struct helper_row float_functions[] = {
      "    __builtin_memcpy(&v, a, sizeof a);\n"
      "    return v;\n"
      "}"},
-    {"sol_sin_$V", "static inline @$V sol_sin_$V(@$V x) { return @sol_wave_$V(x, 0); }"},
-    {"sol_cos_$V", "static inline @$V sol_cos_$V(@$V x) { return @sol_wave_$V(x, 1); }"},
+    {"sol_sin_$V", "@HELPER @$V sol_sin_$V(@$V x) { return @sol_wave_$V(x, 0); }"},
+    {"sol_cos_$V", "@HELPER @$V sol_cos_$V(@$V x) { return @sol_wave_$V(x, 1); }"},
 };
 
 #define ROWS(table) table, COUNT_OF(table)
@@ -329,8 +326,7 @@ static void transpose(struct helpers *h, struct token *t, int n, int lanes)
     }
     if (*from == 't') text_put(&body, "    for (int i = 0; i < %d; i++) v[i] = t[i];\n", lanes);
     t[n] = (struct token){'B', body.at};
-    helpers_add_form(h, "sol_transpose_$V", "static inline void sol_transpose_$V(@$V *v)\n{\n    @$V t[$L];\n$B}",
-                     n + 1, t);
+    helpers_add_form(h, "sol_transpose_$V", "@HELPER void sol_transpose_$V(@$V *v)\n{\n    @$V t[$L];\n$B}", n + 1, t);
 }
 
 static void types(struct helpers *h, int lanes)
@@ -346,7 +342,7 @@ static void types(struct helpers *h, int lanes)
                                   {'V', arena_printf(h->arena, "%sx%d", elements[i].name, lanes)},
                                   {'B', arena_printf(h->arena, "%d", lanes * elements[i].bytes)},
                                   {'A', arena_printf(h->arena, "%d", elements[i].bytes)}};
-        helpers_add_form(h, "$V", flavour_vector(), 4, t);
+        helpers_add_form(h, "$V", h->flavour->vector, 4, t);
     }
 }
 
@@ -354,9 +350,8 @@ void helpers_vector(struct helpers *h, int lanes)
 {
     const char *n = arena_printf(h->arena, "%d", lanes);
     types(h, lanes);
-    helpers_add_form(h, "sol_splat_i32x$L",
-                     "static inline @i32x$L sol_splat_i32x$L(int32_t s) { return s - (@i32x$L){0}; }", 1,
-                     &(struct token){'L', n});
+    helpers_add_form(h, "sol_splat_i32x$L", "@HELPER @i32x$L sol_splat_i32x$L(int32_t s) { return s - (@i32x$L){0}; }",
+                     1, &(struct token){'L', n});
     for (enum compute k = C_F32; k <= C_I64; k++) {
         const struct compute_def *d = compute_def(k);
         struct token t[10] = {{'L', n},

@@ -1,0 +1,43 @@
+/* Flavours: which one a target has, and what it writes for a mark. */
+#include "print/flavour.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static const struct flavour flavours[] = {
+#define X(name, ...) [FLAVOUR_##name] = {#name, __VA_ARGS__},
+#include "print/flavour.def"
+#undef X
+};
+
+const struct flavour *flavour_of(const struct target *t)
+{
+    return &flavours[t->device->flavour];
+}
+
+const char *flavour_word(const struct flavour *f, const char *mark)
+{
+    const struct {
+        const char *mark, *word;
+    } words[] = {{"INLINE", f->inlined},    {"NOINLINE", f->called}, {"HELPER", f->helper},
+                 {"FUNCTION", f->function}, {"TABLE", f->table},     {"RESTRICT", f->restricted}};
+    for (int i = 0; i < COUNT_OF(words); i++)
+        if (!strcmp(words[i].mark, mark)) return words[i].word;
+    return NULL;
+}
+
+const char *form_fill(struct arena *a, const char *form, int n, const struct token *tokens)
+{
+    struct text t = text_new(a);
+    const char *from = form; /* not added yet */
+    for (const char *s = form; (s = strchr(s, '$')); s++) {
+        int i = 0;
+        while (i < n && tokens[i].name != s[1]) i++;
+        if (i == n) continue;
+        text_add(&t, from, (size_t)(s - from));
+        text_add(&t, tokens[i].text, strlen(tokens[i].text));
+        from = ++s + 1;
+    }
+    text_add(&t, from, strlen(from));
+    return t.at;
+}

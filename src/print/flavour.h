@@ -1,0 +1,20 @@
+/* The words of a flavour (flavour.def), and forms: texts in which $X stands for the text of token X. */
+#ifndef SOL_FLAVOUR_H
+#define SOL_FLAVOUR_H
+
+#include "print/kernel.h"
+
+struct flavour {
+    const char *name, *header, *entry, *inner, *operand, *work, *scratch, *vector;
+    const char *inlined, *called, *helper, *function, *table, *restricted;
+};
+const struct flavour *flavour_of(const struct target *t);
+const char *flavour_word(const struct flavour *f, const char *mark); /* NULL: not a word of flavours, but a name */
+
+struct token {
+    char name;
+    const char *text;
+};
+const char *form_fill(struct arena *a, const char *form, int n, const struct token *tokens);
+
+#endif
