@@ -1,0 +1,72 @@
+/* Sizes that are known only while running: dimensions that vary, and expressions of them.
+ *
+ * A size is an int64_t. Numbers in [SIZE_FORM, SIZE_FORM + SIZE_FORMS) name a *form*: a polynomial over dimensions that
+ * vary (#0, #1, ...) and over quotients, minima and maxima of such polynomials. All other numbers are themselves.
+ * Forms are unique within a process: equal ones have the same name, so ==, keys and hashes of numbers work as they are.
+ * Their text does not depend on what the process did before.
+ *
+ * Arithmetic on the names is meaningless. It gives numbers above SIZE_POISON, which no tensor, step or kernel may
+ * contain; verifiers look for them. SIZE_BAD results from overflow, division by zero and forms that are too long.
+ *
+ * All functions are thread-safe. Forms live as long as the process. */
+#ifndef SOL_SIZE_H
+#define SOL_SIZE_H
+
+#include "base/base.h"
+
+#define SIZE_FORM INT64_C(0x15A5E00000000)
+#define SIZE_FORMS (INT64_C(1) << 22)
+#define SIZE_BAD (SIZE_FORM + SIZE_FORMS)
+#define SIZE_POISON (INT64_C(1) << 47)
+#define SIZE_MOST_DIMS 32 /* of a network */
+
+static inline bool size_varies(int64_t s) /* is it a form? */
+{
+    return s >= SIZE_FORM && s < SIZE_FORM + SIZE_FORMS;
+}
+/* A dimension that varies: number `index` of its network. */
+struct size_dim {
+    int index;
+    int64_t hint;     /* the size that costs are estimated for */
+    int64_t min, max; /* of the size; it is a multiple of `multiple` */
+    int64_t multiple;
+};
+/* The form of a dimension; SIZE_BAD: nothing fits its limits. Equal dimensions have the same form. */
+int64_t size_of_dim(const struct size_dim *d);
+bool size_is_dim(int64_t s, struct size_dim *out); /* is it a dimension itself? */
+
+int64_t size_add(int64_t a, int64_t b);
+int64_t size_sub(int64_t a, int64_t b);
+int64_t size_mul(int64_t a, int64_t b);
+int64_t size_floor_div(int64_t a, int64_t b); /* rounds down; b > 0 */
+int64_t size_ceil_div(int64_t a, int64_t b);
+int64_t size_mod(int64_t a, int64_t b); /* a - b * floor(a / b) */
+int64_t size_min(int64_t a, int64_t b);
+int64_t size_max(int64_t a, int64_t b);
+/* a / b where b divides a whatever the dimensions are; -1: that is not proven. */
+int64_t size_exact_div(int64_t a, int64_t b);
+
+/* Is it proven that this holds for all dimensions within their limits? */
+bool size_le(int64_t a, int64_t b);
+static inline bool size_lt(int64_t a, int64_t b)
+{
+    return size_varies(a) || size_varies(b) ? size_le(size_add(a, 1), b) : a < b;
+}
+/* Numeric bounds, not always tight: size_least(s) <= s <= size_most(s); INT64_MIN, INT64_MAX: there is none. */
+int64_t size_least(int64_t s);
+int64_t size_most(int64_t s);
+int64_t size_hint(int64_t s);                       /* its value for the dimensions' hints */
+int64_t size_at(int64_t s, const int64_t *dim);     /* its value for these dimensions; SIZE_BAD: overflow */
+int64_t size_factor(int64_t s);                     /* a number that divides it always, the largest that is known */
+uint32_t size_dims(int64_t s);                      /* the dimensions in it, as bits */
+/* The form with other forms or numbers in place of its dimensions; by[i] replaces #i. */
+int64_t size_replace(int64_t s, const int64_t *by);
+
+/* For people, the text form and keys: "12*#0+3"; numbers as they are. */
+void size_print(struct text *out, int64_t s);
+const char *size_text(struct arena *a, int64_t s);
+/* As a C expression of type int64_t in brackets, over <prefix>0, <prefix>1, ..; it needs no other declarations. */
+const char *size_c(struct arena *a, int64_t s, const char *prefix);
+/* Parses what size_print writes; dims: by number. NULL: an error; else what follows. */
+const char *size_parse(const char *text, int ndim, const int64_t *dims, int64_t *out);
+#endif

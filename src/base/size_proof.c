@@ -1,0 +1,231 @@
+/* Bounds of forms, and proofs that one is never below another.
+ *
+ * a <= b holds if b - a is never negative. A quotient q = p // k is bounded by its fact k*q <= p <= k*q + k-1; a
+ * minimum or a maximum is one of two forms. What is left is a polynomial over dimensions. There each dimension is
+ * written as its least value and something that is not negative, or replaced by its largest value where it only
+ * subtracts. If no coefficient is negative then, the form is not. */
+#include "base/size_form.h"
+
+#include <string.h>
+
+#define MOST_DEPTH 10 /* of a proof */
+
+/* -- bounds */
+
+struct interval {
+    int64_t low, high; /* INT64_MIN, INT64_MAX: none */
+};
+
+static int64_t times_bound(int64_t a, int64_t b)
+{
+    int64_t v;
+    if (!a || !b) return 0;
+    if (a != INT64_MIN && a != INT64_MAX && b != INT64_MIN && b != INT64_MAX && !__builtin_mul_overflow(a, b, &v))
+        return v;
+    return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
+}
+
+static struct interval times(struct interval x, struct interval y)
+{
+    const int64_t v[] = {times_bound(x.low, y.low), times_bound(x.low, y.high), times_bound(x.high, y.low),
+                         times_bound(x.high, y.high)};
+    struct interval r = {v[0], v[0]};
+    for (int i = 1; i < 4; i++) {
+        r.low = MIN(r.low, v[i]);
+        r.high = MAX(r.high, v[i]);
+    }
+    return r;
+}
+
+static int64_t plus_bound(int64_t a, int64_t b, int64_t none)
+{
+    int64_t v;
+    return a == none || b == none || __builtin_add_overflow(a, b, &v) ? none : v;
+}
+
+static struct interval interval_of(int64_t s);
+
+static struct interval symbol_interval(const struct symbol *x)
+{
+    if (x->kind == SYMBOL_DIM)
+        return (struct interval){ceil_div(x->dim.min, x->dim.multiple), x->dim.max / x->dim.multiple};
+    const struct interval a = interval_of(x->a), b = interval_of(x->b);
+    if (x->kind == SYMBOL_MIN) return (struct interval){MIN(a.low, b.low), MIN(a.high, b.high)};
+    if (x->kind == SYMBOL_MAX) return (struct interval){MAX(a.low, b.low), MAX(a.high, b.high)};
+    const int64_t least = MAX(b.low, 1), most = b.high;
+    struct interval r = {INT64_MIN, INT64_MAX};
+    if (a.low != INT64_MIN)
+        r.low = a.low < 0 ? floor_div(a.low, least) : most == INT64_MAX ? 0 : floor_div(a.low, most);
+    if (a.high != INT64_MAX)
+        r.high = a.high >= 0 ? floor_div(a.high, least) : most == INT64_MAX ? -1 : floor_div(a.high, most);
+    return r;
+}
+
+static struct interval interval_of(int64_t s)
+{
+    if (s == SIZE_BAD) return (struct interval){INT64_MIN, INT64_MAX};
+    if (!size_varies(s)) return (struct interval){s, s};
+    const struct poly p = poly_load(s);
+    struct interval sum = {0, 0};
+    for (int i = 0; i < p.n; i++) {
+        struct interval t = {p.t[i].k, p.t[i].k};
+        for (int k = 0; k < p.t[i].n; k++) t = times(t, symbol_interval(symbol_at(p.t[i].symbol[k])));
+        sum.low = plus_bound(sum.low, t.low, INT64_MIN);
+        sum.high = plus_bound(sum.high, t.high, INT64_MAX);
+    }
+    return sum;
+}
+
+int64_t size_least(int64_t s)
+{
+    return interval_of(s).low;
+}
+
+int64_t size_most(int64_t s)
+{
+    return interval_of(s).high;
+}
+
+/* -- proofs */
+
+static bool never_negative(const struct poly *p, int depth);
+
+static bool has_symbol(const struct term *t, int32_t symbol)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->symbol[i] == symbol) return true;
+    return false;
+}
+
+/* The terms of p without a symbol in `out_rest`, the others, divided by it, in `out_with`. False: it occurs twice in
+ * a term, or beside something that may be negative. */
+static bool take_out(const struct poly *p, int32_t symbol, struct poly *out_with, struct poly *out_rest)
+{
+    *out_with = *out_rest = (struct poly){0};
+    for (int i = 0; i < p->n; i++) {
+        if (!has_symbol(&p->t[i], symbol)) {
+            poly_add_term(out_rest, &p->t[i]);
+            continue;
+        }
+        const struct term t = term_without(&p->t[i], symbol);
+        if (has_symbol(&t, symbol)) return false;
+        for (int k = 0; k < t.n; k++)
+            if (symbol_interval(symbol_at(t.symbol[k])).low < 0) return false;
+        poly_add_term(out_with, &t);
+    }
+    return true;
+}
+
+/* A quotient q = a // b in rest + with * q: b * q is at least a - b + 1 and at most a. */
+static bool by_quotient(const struct symbol *x, const struct poly *with, const struct poly *rest, int depth)
+{
+    const struct poly a = poly_load(x->a), b = poly_load(x->b), above = poly_load(size_sub(size_add(x->a, 1), x->b));
+    struct poly scaled = {0};
+    bool adds = true;
+    for (int i = 0; i < b.n; i++) poly_add_times(&scaled, &b.t[i], rest);
+    for (int i = 0; i < with->n; i++) {
+        poly_add_times(&scaled, &with->t[i], with->t[i].k > 0 ? &above : &a);
+        adds &= with->t[i].k > 0;
+    }
+    if (never_negative(&scaled, depth + 1)) return true;
+    return adds && symbol_interval(x).low >= 0 && never_negative(rest, depth + 1);
+}
+
+/* A minimum or maximum is one of its two forms. Where it bounds the right way, either will do. */
+static bool by_choice(const struct symbol *x, const struct poly *with, const struct poly *rest, int depth)
+{
+    bool good[2], either = true;
+    for (int i = 0; i < 2; i++) {
+        const struct poly form = poly_load(i ? x->b : x->a);
+        struct poly p = *rest;
+        for (int k = 0; k < with->n; k++) poly_add_times(&p, &with->t[k], &form);
+        good[i] = never_negative(&p, depth + 1);
+    }
+    for (int k = 0; k < with->n; k++) either &= (with->t[k].k > 0) == (x->kind == SYMBOL_MAX);
+    return either ? good[0] || good[1] : good[0] && good[1];
+}
+
+/* Does a dimension occur in terms that subtract only? */
+static bool only_subtracts(const struct poly *p, int32_t symbol)
+{
+    for (int i = 0; i < p->n; i++)
+        if (has_symbol(&p->t[i], symbol) && p->t[i].k > 0) return false;
+    return true;
+}
+
+/* p with the number v in place of a symbol. */
+static struct poly put_number(const struct poly *p, int32_t symbol, int64_t v)
+{
+    struct poly r = {.bad = p->bad};
+    for (int i = 0; i < p->n; i++) {
+        struct term t = p->t[i];
+        while (has_symbol(&t, symbol)) {
+            t = term_without(&t, symbol);
+            r.bad |= __builtin_mul_overflow(t.k, v, &t.k);
+        }
+        poly_add_term(&r, &t);
+    }
+    return r;
+}
+
+/* p += t with (least value + symbol) in place of every symbol: the symbol now means what is above the least value. */
+static void add_shifted(struct poly *p, const struct term *t)
+{
+    struct poly made = {.n = 1, .t[0] = {.k = t->k}};
+    for (int i = 0; i < t->n; i++) {
+        const int64_t least = symbol_interval(symbol_at(t->symbol[i])).low;
+        const struct term above = {.k = 1, .n = 1, .symbol[0] = t->symbol[i]}, constant = {.k = least};
+        struct poly next = {0};
+        poly_add_times(&next, &above, &made);
+        poly_add_times(&next, &constant, &made);
+        made = next;
+    }
+    poly_add(p, &made, 1);
+}
+
+/* A polynomial over dimensions alone. */
+static bool over_dims(const struct poly *p)
+{
+    struct poly r = *p, all = {.bad = p->bad};
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->t[i].n; k++) {
+            const int32_t symbol = p->t[i].symbol[k];
+            const int64_t most = symbol_interval(symbol_at(symbol)).high;
+            if (only_subtracts(p, symbol) && most != INT64_MAX) r = put_number(&r, symbol, most);
+        }
+    for (int i = 0; i < r.n; i++) add_shifted(&all, &r.t[i]);
+    for (int i = 0; i < all.n; i++)
+        if (all.t[i].k < 0) return false;
+    return !all.bad && !r.bad;
+}
+
+/* The symbol that is nested deepest, if it is no dimension; -1: there is none. */
+static int32_t outermost(const struct poly *p)
+{
+    int32_t best = -1;
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->t[i].n; k++) {
+            const int32_t s = p->t[i].symbol[k];
+            if (symbol_at(s)->nesting > (best < 0 ? 0 : symbol_at(best)->nesting)) best = s;
+        }
+    return best;
+}
+
+static bool never_negative(const struct poly *p, int depth)
+{
+    struct poly with, rest;
+    if (p->bad || depth > MOST_DEPTH) return false;
+    const int32_t s = outermost(p);
+    if (s < 0) return over_dims(p);
+    if (!take_out(p, s, &with, &rest)) return false;
+    const struct symbol *x = symbol_at(s);
+    return x->kind == SYMBOL_QUOTIENT ? by_quotient(x, &with, &rest, depth) : by_choice(x, &with, &rest, depth);
+}
+
+bool size_le(int64_t a, int64_t b)
+{
+    if (a == SIZE_BAD || b == SIZE_BAD) return false;
+    if (!size_varies(a) && !size_varies(b)) return a <= b;
+    const struct poly p = poly_load(size_sub(b, a));
+    return never_negative(&p, 0);
+}

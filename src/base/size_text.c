@@ -1,0 +1,293 @@
+/* Values of forms, and forms as text. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size_form.h"
+
+/* -- values */
+
+static int64_t symbol_replaced(const struct symbol *x, const int64_t *by)
+{
+    if (x->kind == SYMBOL_DIM) return size_floor_div(by[x->dim.index], x->dim.multiple);
+    const int64_t a = size_replace(x->a, by), b = size_replace(x->b, by);
+    return x->kind == SYMBOL_QUOTIENT ? size_floor_div(a, b) : x->kind == SYMBOL_MIN ? size_min(a, b) : size_max(a, b);
+}
+
+int64_t size_replace(int64_t s, const int64_t *by)
+{
+    if (!size_varies(s)) return s;
+    const struct poly p = poly_load(s);
+    int64_t sum = 0;
+    for (int i = 0; i < p.n; i++) {
+        int64_t t = p.t[i].k;
+        for (int k = 0; k < p.t[i].n; k++) t = size_mul(t, symbol_replaced(symbol_at(p.t[i].symbol[k]), by));
+        sum = size_add(sum, t);
+    }
+    return sum;
+}
+
+int64_t size_at(int64_t s, const int64_t *dim)
+{
+    return size_replace(s, dim);
+}
+
+/* Visits the dimensions of a form. */
+static uint32_t dims_of(int64_t s, int64_t *hint)
+{
+    uint32_t set = 0;
+    if (!size_varies(s)) return 0;
+    const struct poly p = poly_load(s);
+    for (int i = 0; i < p.n; i++)
+        for (int k = 0; k < p.t[i].n; k++) {
+            const struct symbol *x = symbol_at(p.t[i].symbol[k]);
+            if (x->kind == SYMBOL_DIM) {
+                set |= UINT32_C(1) << x->dim.index;
+                if (hint) hint[x->dim.index] = x->dim.hint;
+            } else {
+                set |= dims_of(x->a, hint) | dims_of(x->b, hint);
+            }
+        }
+    return set;
+}
+
+uint32_t size_dims(int64_t s)
+{
+    return dims_of(s, NULL);
+}
+
+int64_t size_hint(int64_t s)
+{
+    int64_t hint[SIZE_MOST_DIMS] = {0};
+    if (!size_varies(s)) return s;
+    dims_of(s, hint);
+    return size_at(s, hint);
+}
+
+int64_t size_factor(int64_t s)
+{
+    if (!size_varies(s)) return s < 0 ? -s : s;
+    const struct poly p = poly_load(s);
+    int64_t g = 0;
+    for (int i = 0; i < p.n; i++) g = gcd(g, p.t[i].k);
+    return g;
+}
+
+/* -- text */
+
+/* How a form is written: as C over <prefix>0, .., or for people over #0, .. (prefix NULL). */
+static void put_size(struct text *out, int64_t s, const char *prefix);
+
+static void put_pair(struct text *out, const char *open, const struct symbol *x, const char *between,
+                     const char *prefix)
+{
+    text_put(out, "%s", open);
+    put_size(out, x->a, prefix);
+    text_put(out, "%s", between);
+    put_size(out, x->b, prefix);
+    text_put(out, ")");
+}
+
+static void put_quotient(struct text *out, const struct symbol *x, const char *prefix)
+{
+    text_put(out, prefix ? "((" : "(");
+    put_size(out, x->a, prefix);
+    text_put(out, prefix ? ") / (" : ")//");
+    const bool brackets = !prefix && size_varies(x->b);
+    if (brackets) text_put(out, "(");
+    put_size(out, x->b, prefix);
+    if (brackets || prefix) text_put(out, ")");
+    if (!prefix) return;
+    if (size_least(x->a) < 0) { /* C rounds towards zero */
+        text_put(out, " - ((");
+        put_size(out, x->a, prefix);
+        text_put(out, ") %% (");
+        put_size(out, x->b, prefix);
+        text_put(out, ") < 0)");
+    }
+    text_put(out, ")");
+}
+
+static void put_symbol(struct text *out, const struct symbol *x, bool whole, const char *prefix)
+{
+    if (x->kind == SYMBOL_QUOTIENT) {
+        put_quotient(out, x, prefix);
+    } else if (x->kind != SYMBOL_DIM) {
+        const bool min = x->kind == SYMBOL_MIN;
+        if (prefix) {
+            put_pair(out, "((", x, min ? ") < (" : ") > (", prefix);
+            put_pair(out, " ? (", x, ") : (", prefix);
+            text_put(out, ")");
+        } else {
+            put_pair(out, min ? "min(" : "max(", x, ",", prefix);
+        }
+    } else if (whole || x->dim.multiple == 1) {
+        text_put(out, "%s%d", prefix ? prefix : "#", x->dim.index);
+    } else {
+        text_put(out, prefix ? "(%s%d / %" PRId64 ")" : "(%s%d)//%" PRId64, prefix ? prefix : "#", x->dim.index,
+                 x->dim.multiple);
+    }
+}
+
+static void put_term(struct text *out, const struct term *t, bool first, const char *prefix)
+{
+    int64_t k = t->k;
+    bool whole[SIZE_SYMBOLS] = {false}, any = false;
+    for (int i = 0; i < t->n; i++) { /* 4 * (#0//4) is #0 */
+        const struct symbol *x = symbol_at(t->symbol[i]);
+        whole[i] = x->kind == SYMBOL_DIM && k % x->dim.multiple == 0;
+        if (whole[i]) k /= x->dim.multiple;
+    }
+    text_put(out, k < 0 ? (prefix && !first ? " - " : "-") : first ? "" : prefix ? " + " : "+");
+    if (k != 1 && k != -1) text_put(out, "%s%" PRIu64, "", (uint64_t)(k < 0 ? -k : k));
+    any = k != 1 && k != -1;
+    if (!t->n && !any) text_put(out, "1");
+    for (int i = 0; i < t->n; i++) {
+        if (any) text_put(out, prefix ? " * " : "*");
+        put_symbol(out, symbol_at(t->symbol[i]), whole[i], prefix);
+        any = true;
+    }
+}
+
+static void put_size(struct text *out, int64_t s, const char *prefix)
+{
+    if (!size_varies(s)) {
+        text_put(out, "%" PRId64, s);
+        return;
+    }
+    const struct poly p = poly_load(s);
+    for (int i = 0; i < p.n; i++) put_term(out, &p.t[i], !i, prefix);
+}
+
+void size_print(struct text *out, int64_t s)
+{
+    put_size(out, s, NULL);
+}
+
+const char *size_text(struct arena *a, int64_t s)
+{
+    struct text t = text_new(a);
+    put_size(&t, s, NULL);
+    return t.at;
+}
+
+const char *size_c(struct arena *a, int64_t s, const char *prefix)
+{
+    struct text t = text_new(a);
+    struct size_dim d;
+    const bool brackets = size_varies(s) && !size_is_dim(s, &d);
+    if (brackets) text_put(&t, "(");
+    put_size(&t, s, prefix);
+    if (brackets) text_put(&t, ")");
+    return t.at;
+}
+
+/* -- parsing: sum = product {(+|-) product}, product = factor {(*|//) factor} */
+
+struct reader {
+    const char *at;
+    int ndim, depth;
+    const int64_t *dims;
+    bool bad;
+};
+
+static int64_t read_sum(struct reader *r);
+
+static void skip_blanks(struct reader *r)
+{
+    while (*r->at == ' ') r->at++;
+}
+
+static bool take(struct reader *r, const char *word)
+{
+    skip_blanks(r);
+    const size_t n = strlen(word);
+    if (strncmp(r->at, word, n)) return false;
+    r->at += n;
+    return true;
+}
+
+static int64_t read_number(struct reader *r)
+{
+    char *end;
+    const long long v = strtoll(r->at, &end, 10);
+    r->bad |= end == r->at || !isdigit((unsigned char)*r->at) || v >= SIZE_POISON;
+    r->at = end;
+    return v;
+}
+
+static int64_t read_pair(struct reader *r, bool min)
+{
+    const int64_t a = read_sum(r);
+    r->bad |= !take(r, ",");
+    const int64_t b = read_sum(r);
+    r->bad |= !take(r, ")");
+    return r->bad ? SIZE_BAD : min ? size_min(a, b) : size_max(a, b);
+}
+
+static int64_t read_factor(struct reader *r)
+{
+    int64_t v = SIZE_BAD;
+    if (r->bad || r->depth > 50) {
+        r->bad = true;
+        return v;
+    }
+    r->depth++;
+    if (take(r, "-")) {
+        v = size_sub(0, read_factor(r));
+    } else if (take(r, "#")) {
+        const int64_t i = read_number(r);
+        if (r->bad || i >= r->ndim)
+            r->bad = true;
+        else
+            v = r->dims[i];
+    } else if (take(r, "min(")) {
+        v = read_pair(r, true);
+    } else if (take(r, "max(")) {
+        v = read_pair(r, false);
+    } else if (take(r, "(")) {
+        v = read_sum(r);
+        r->bad |= !take(r, ")");
+    } else {
+        skip_blanks(r);
+        v = read_number(r);
+    }
+    r->depth--;
+    return v;
+}
+
+static int64_t read_product(struct reader *r)
+{
+    int64_t v = read_factor(r);
+    while (!r->bad) {
+        if (take(r, "//"))
+            v = size_floor_div(v, read_factor(r));
+        else if (take(r, "*"))
+            v = size_mul(v, read_factor(r));
+        else
+            break;
+    }
+    return v;
+}
+
+static int64_t read_sum(struct reader *r)
+{
+    int64_t v = read_product(r);
+    while (!r->bad) {
+        if (take(r, "+"))
+            v = size_add(v, read_product(r));
+        else if (take(r, "-"))
+            v = size_sub(v, read_product(r));
+        else
+            break;
+    }
+    return v;
+}
+
+const char *size_parse(const char *text, int ndim, const int64_t *dims, int64_t *out)
+{
+    struct reader r = {.at = text, .ndim = ndim, .dims = dims};
+    *out = read_sum(&r);
+    return r.bad || *out == SIZE_BAD ? NULL : r.at;
+}

@@ -1,0 +1,237 @@
+/* Sizes that vary: arithmetic, proofs, values, text. The proofs are of facts that networks need. */
+#include "base/size.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct fixture {
+    struct sol_ctx *ctx;
+    struct arena *a;
+    int64_t n, t, s, h; /* #0 #1 #2 from 1 on, #3 from 32 on */
+};
+
+static int64_t dim(int index, int64_t min, int64_t max, int64_t multiple)
+{
+    const struct size_dim d = {index, 64 * multiple, min, max, multiple};
+    return size_of_dim(&d);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    const int64_t most = INT64_C(1) << 31;
+    if (sol_ctx_create(NULL, &f->ctx)) return 1;
+    f->a = arena_create(f->ctx);
+    f->n = dim(0, 1, most, 1);
+    f->t = dim(1, 1, most, 1);
+    f->s = dim(2, 1, most, 1);
+    f->h = dim(3, 32, most, 1);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    arena_destroy(f->a);
+    sol_ctx_destroy(f->ctx);
+    free(f);
+    return 0;
+}
+
+static int64_t convolved(int64_t h, int k, int s, int p, int d)
+{
+    return size_add(size_floor_div(size_sub(size_add(h, 2 * p), d * (k - 1) + 1), s), 1);
+}
+
+static void equal_forms_are_equal_numbers(void **state)
+{
+    const struct fixture *f = *state;
+    assert_true(size_varies(f->n) && !size_varies(5) && !size_varies(SIZE_BAD));
+    assert_true(size_mul(size_add(f->n, 1), f->t) == size_add(size_mul(f->t, f->n), f->t));
+    assert_true(size_sub(size_add(f->n, f->t), f->n) == f->t);
+    assert_int_equal(size_sub(f->n, f->n), 0);
+    assert_true(size_exact_div(size_mul(768, size_mul(f->n, f->t)), f->t) == size_mul(768, f->n));
+    assert_true(size_exact_div(size_mul(f->n, size_add(f->s, f->t)), size_add(f->t, f->s)) == f->n);
+    assert_int_equal(size_exact_div(f->n, 2), -1);
+    assert_true(size_floor_div(size_add(size_mul(6, f->n), 5), 3) == size_add(size_mul(2, f->n), 1));
+    assert_true(size_floor_div(size_add(size_floor_div(f->n, 2), 1), 2) == size_floor_div(size_add(f->n, 2), 4));
+    assert_true(size_mod(size_mul(4, f->n), 4) == 0);
+    assert_true(size_min(f->n, size_add(f->n, 3)) == f->n);
+    assert_true(size_max(f->n, f->t) == size_max(f->t, f->n));
+}
+
+static void overflow_is_bad(void **state)
+{
+    const struct fixture *f = *state;
+    int64_t v = f->n;
+    assert_true(size_mul(INT64_C(1) << 62, size_mul(f->n, 4)) == SIZE_BAD);
+    assert_true(size_add(SIZE_BAD, 1) == SIZE_BAD && size_floor_div(f->n, 0) == SIZE_BAD);
+    for (int i = 0; i < 10; i++) v = size_mul(v, f->n);
+    assert_true(v == SIZE_BAD);
+    const struct size_dim empty = {0, 3, 4, 5, 3};
+    assert_true(size_of_dim(&empty) == SIZE_BAD);
+}
+
+static void windows_stay_inside(void **state)
+{
+    const struct fixture *f = *state;
+    static const int conv[][4] = {{3, 1, 1, 1}, {3, 2, 1, 1}, {7, 2, 3, 1}, {5, 1, 2, 1}, {3, 1, 4, 4}, {1, 2, 0, 1}, {3, 2, 0, 1}};
+    for (int i = 0; i < COUNT_OF(conv); i++) {
+        const int k = conv[i][0], s = conv[i][1], p = conv[i][2], d = conv[i][3];
+        const int64_t o = convolved(f->h, k, s, p, d);
+        const int64_t last = size_add(size_mul(s, size_sub(o, 1)), d * (k - 1) - p);
+        assert_true(size_le(last, size_add(f->h, p - 1)));
+        assert_true(size_le(1, o));
+    }
+    int64_t h = convolved(f->h, 7, 2, 3, 1);
+    for (int i = 0; i < 4; i++) h = convolved(h, 3, 2, 1, 1);
+    assert_true(size_le(1, h));
+}
+
+static void positions_stay_inside(void **state)
+{
+    const struct fixture *f = *state;
+    const int64_t n = f->n, t = f->t, s = f->s, h = f->h;
+    assert_true(size_le(size_add(size_mul(size_sub(n, 1), t), size_sub(t, 1)), size_sub(size_mul(n, t), 1)));
+    assert_true(size_lt(size_add(s, size_sub(t, 1)), size_add(s, t)));
+    assert_true(size_le(size_mul(2, size_floor_div(t, 2)), t));
+    assert_true(size_le(size_floor_div(t, 2), t));
+    assert_true(size_le(size_mul(16, size_floor_div(h, 16)), h));
+    assert_true(size_le(size_mul(n, t), size_mul(14, size_ceil_div(size_mul(n, t), 14))));
+    assert_true(size_le(size_min(t, s), t) && size_le(t, size_max(t, s)) && !size_le(t, size_min(t, s)));
+}
+
+static void multiples_divide(void **state)
+{
+    const struct fixture *f = *state;
+    const int64_t u = dim(4, 4, 4096, 4), a = convolved(u, 3, 2, 1, 1), b = convolved(a, 3, 2, 1, 1);
+    assert_true(size_mul(2, b) == a && size_mul(4, b) == u);
+    assert_int_equal(size_factor(u), 4);
+    const int64_t c = convolved(f->h, 3, 2, 1, 1), d = convolved(c, 3, 2, 1, 1);
+    assert_false(size_mul(2, d) == c);
+    assert_false(size_lt(f->t, 512));
+    assert_true(size_le(dim(5, 1, 512, 1), 512) && !size_lt(dim(5, 1, 512, 1), 512));
+}
+
+static void values(void **state)
+{
+    const struct fixture *f = *state;
+    const int64_t at[] = {3, 7, 1, 33}, form = size_add(size_mul(f->n, size_floor_div(f->h, 4)), size_min(f->t, 5));
+    assert_int_equal(size_at(form, at), 3 * 8 + 5);
+    assert_int_equal(size_hint(form), 64 * 16 + 5);
+    assert_int_equal(size_dims(form), 11);
+    assert_true(size_least(form) <= 1 * 8 + 1 && size_least(form) >= 1 && size_most(f->n) == INT64_C(1) << 31);
+    assert_int_equal(size_at(42, at), 42);
+}
+
+static void text_is_parsed_back(void **state)
+{
+    const struct fixture *f = *state;
+    const int64_t u = dim(4, 4, 4096, 4), dims[] = {f->n, f->t, f->s, f->h, u};
+    const int64_t forms[] = {f->n,
+                             size_add(size_mul(12, size_mul(f->n, f->t)), 7),
+                             size_sub(3, f->t),
+                             size_sub(0, size_mul(2, f->s)),
+                             size_floor_div(size_sub(f->h, 40), 2),
+                             size_floor_div(size_mul(f->n, f->t), size_add(f->s, 1)),
+                             u,
+                             size_add(size_floor_div(u, 2), size_floor_div(u, 4)),
+                             size_max(size_min(f->t, f->s), 4),
+                             12};
+    for (int i = 0; i < COUNT_OF(forms); i++) {
+        int64_t back = 0;
+        const char *text = size_text(f->a, forms[i]), *end = size_parse(text, 5, dims, &back);
+        assert_non_null(end);
+        assert_string_equal(end, "");
+        assert_true(back == forms[i]);
+    }
+    int64_t v;
+    assert_string_equal(size_text(f->a, forms[1]), "12*#0*#1+7");
+    assert_null(size_parse("#9", 5, dims, &v));
+    assert_null(size_parse("3+", 5, dims, &v));
+    assert_null(size_parse("(3", 5, dims, &v));
+}
+
+/* Compiles and runs what size_c writes, for sizes around those where it rounds. */
+static void c_text_has_the_same_values(void **state)
+{
+    const struct fixture *f = *state;
+    const int64_t u = dim(4, 4, 4096, 4);
+    const int64_t forms[] = {size_floor_div(size_sub(f->t, 40), 3), size_sub(3, f->t), size_max(f->t, size_mul(2, f->s)),
+                             size_floor_div(u, 2),                  size_add(size_floor_div(u, 4), size_mul(f->n, -5)),
+                             size_floor_div(size_mul(f->n, f->t), size_add(f->s, 1))};
+    char command[256];
+    FILE *c = fopen("size_test_made.c", "w");
+    assert_non_null(c);
+    fprintf(c, "#include <stdint.h>\n#include <stdio.h>\nint main(void)\n{\n    int64_t d0 = 3, d2 = 2, d3 = 40, d4;\n"
+               "    for (int64_t d1 = 1; d1 < 60; d1++) {\n        d4 = 4 * d1;\n        (void)d3, (void)d4;\n");
+    for (int i = 0; i < COUNT_OF(forms); i++)
+        fprintf(c, "        printf(\"%%lld \", (long long)%s);\n", size_c(f->a, forms[i], "d"));
+    fprintf(c, "    }\n}\n");
+    fclose(c);
+    snprintf(command, sizeof command, "cc -w -o size_test_made size_test_made.c && ./size_test_made > size_test_made.txt");
+    assert_int_equal(system(command), 0);
+    FILE *out = fopen("size_test_made.txt", "r");
+    assert_non_null(out);
+    for (int64_t t = 1; t < 60; t++)
+        for (int i = 0; i < COUNT_OF(forms); i++) {
+            const int64_t at[] = {3, t, 2, 40, 4 * t};
+            long long v = 0;
+            assert_int_equal(fscanf(out, "%lld", &v), 1);
+            assert_int_equal(v, size_at(forms[i], at));
+        }
+    fclose(out);
+    remove("size_test_made.c");
+    remove("size_test_made");
+    remove("size_test_made.txt");
+}
+
+/* What is proven holds for all small sizes, and bounds hold. */
+static void proofs_are_sound(void **state)
+{
+    const struct fixture *f = *state;
+    unsigned seed = 1;
+    int proven = 0;
+    int64_t forms[40] = {f->n, f->t, f->s, 1, 2, 5, 0};
+    const int made = COUNT_OF(forms);
+    for (int i = 7; i < made; i++) {
+        const int64_t a = forms[rand_r(&seed) % i], b = forms[rand_r(&seed) % i];
+        const int kind = rand_r(&seed) % 6, k = 1 + rand_r(&seed) % 4;
+        forms[i] = kind == 0   ? size_add(a, b)
+                   : kind == 1 ? size_sub(a, b)
+                   : kind == 2 ? size_mul(a, b)
+                   : kind == 3 ? size_floor_div(a, k)
+                   : kind == 4 ? size_min(a, b)
+                               : size_max(a, size_mul(k, b));
+        if (forms[i] == SIZE_BAD) forms[i] = f->n;
+    }
+    for (int i = 0; i < made; i++)
+        for (int j = 0; j < made; j++) {
+            const bool le = size_le(forms[i], forms[j]);
+            proven += le;
+            for (int v = 0; v < 64; v++) {
+                const int64_t at[] = {1 + v % 4, 1 + v / 4 % 4, 1 + v / 16, 40};
+                const int64_t x = size_at(forms[i], at), y = size_at(forms[j], at);
+                if (le) assert_true(x <= y);
+                assert_true(size_least(forms[i]) <= x && x <= size_most(forms[i]));
+            }
+        }
+    assert_true(proven > 300);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_forms_are_equal_numbers), cmocka_unit_test(overflow_is_bad),
+        cmocka_unit_test(windows_stay_inside),           cmocka_unit_test(positions_stay_inside),
+        cmocka_unit_test(multiples_divide),              cmocka_unit_test(values),
+        cmocka_unit_test(text_is_parsed_back),           cmocka_unit_test(c_text_has_the_same_values),
+        cmocka_unit_test(proofs_are_sound),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
