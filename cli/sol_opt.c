@@ -25,6 +25,8 @@ static const char usage[] =
     "  --known              prints which outputs are known at compile time\n"
     "  --plan[=PHASE]       prints the plan of the graph (usually with --all) after the last phase, or after PHASE\n"
     "  --phases             lists the phases of the planner\n"
+    "  --dims N,N,...       sizes for the dimensions that vary, in order; the graph becomes one without such "
+    "dimensions\n"
     "  --target NAME        the target of --plan, such as x86-64-v4 or neon (default: x86-64-v3), with 4 cores\n"
     "  --interpret FILE...  evaluates the graph on .npy files: inputs, then parameters, in the graph's order\n"
     "  --out PREFIX         prefix of the outputs of --interpret: PREFIX0.npy, PREFIX1.npy, ... (default: out)\n";
@@ -33,6 +35,7 @@ static const char usage[] =
 
 struct options {
     const char *graph, *prefix, *target, *plan; /* plan: the phase; NULL: no plan */
+    const char *dims;                           /* "8,64": sizes of dimensions that vary; NULL: they do */
     bool all, print, loops, work, known, interpret;
     int npass, nfile;
     const char **pass, **file;
@@ -144,6 +147,22 @@ static sol_status read_graph(struct sol_ctx *ctx, struct arena *a, const char *p
     return sol_graph_parse(ctx, all.at, out_g);
 }
 
+/* The graph for the sizes of --dims. */
+static sol_status with_dims(struct sol_graph *g, const char *dims, struct sol_graph **out_g)
+{
+    int64_t dim[SIZE_MOST_DIMS] = {0};
+    int n = 0;
+    char *end = NULL;
+    for (const char *s = dims; *s && n < SIZE_MOST_DIMS; s = *end == ',' ? end + 1 : end) {
+        dim[n++] = strtoll(s, &end, 10);
+        if (end == s || (*end && *end != ',')) n = -1;
+        if (n < 0) break;
+    }
+    if (n != g->dims.n)
+        return ctx_fail(g->ctx, SOL_ERR_INVALID, "--dims: expected %d sizes with commas, got '%s'", g->dims.n, dims);
+    return graph_at(g, dim, out_g);
+}
+
 static sol_status work_on(struct sol_ctx *ctx, struct sol_graph *g, const struct options *o)
 {
     TRY(graph_verify(g));
@@ -205,6 +224,8 @@ static bool read_options(int argc, char **argv, struct options *o)
             o->plan = plan_phase_name(PLAN_PHASES - 1, NULL);
         else if (!strncmp(s, "--plan=", 7))
             o->plan = s + 7;
+        else if (!strcmp(s, "--dims") && i + 1 < argc)
+            o->dims = argv[++i];
         else if (!strcmp(s, "--target") && i + 1 < argc)
             o->target = argv[++i];
         else if (!strcmp(s, "--pass") && i + 1 < argc)
@@ -227,12 +248,17 @@ static bool read_options(int argc, char **argv, struct options *o)
 static int run(struct sol_ctx *ctx, const struct options *o)
 {
     struct arena *a = arena_create(ctx);
-    struct sol_graph *g = NULL;
-    sol_status status = a ? read_graph(ctx, a, o->graph, &g) : SOL_ERR_NOMEM;
+    struct sol_graph *read = NULL, *g = NULL;
+    sol_status status = a ? read_graph(ctx, a, o->graph, &read) : SOL_ERR_NOMEM;
+    if (!status && o->dims)
+        status = with_dims(read, o->dims, &g);
+    else
+        g = read;
     if (!status) status = work_on(ctx, g, o);
     if (status) cli_error(EXIT_FAILED, "%s", sol_error(ctx));
     bool good = !status && (!o->interpret || interpret(g, o));
-    sol_graph_destroy(g);
+    if (g != read) sol_graph_destroy(g);
+    sol_graph_destroy(read);
     arena_destroy(a);
     return !good;
 }

@@ -111,7 +111,7 @@ static void mistakes_have_a_place(void **state)
         {"input %0:f32[1]\n%1 = Sum(%0) keep=1 keep=0", "attribute 'keep' is given twice"},
         {"input %0:f32[1] \"x\noutput %0", "line 1, column 17: expected text that ends with a quote on the same line"},
         {"input %0:f32[1 1 1 1 1 1 1 1 1 1 1 1 1]", "at most 12 dimensions"},
-        {"nonsense", "line 1, column 1: expected input, param, const, output or a layer"},
+        {"nonsense", "line 1, column 1: expected dim, input, param, const, output or a layer"},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         struct sol_graph *g;

@@ -57,7 +57,8 @@ static void equal_forms_are_equal_numbers(void **state)
     assert_int_equal(size_sub(f->n, f->n), 0);
     assert_true(size_exact_div(size_mul(768, size_mul(f->n, f->t)), f->t) == size_mul(768, f->n));
     assert_true(size_exact_div(size_mul(f->n, size_add(f->s, f->t)), size_add(f->t, f->s)) == f->n);
-    assert_int_equal(size_exact_div(f->n, 2), -1);
+    assert_true(size_exact_div(f->n, 2) == SIZE_BAD && size_exact_div(-10, 5) == -2);
+    assert_int_equal(size_floor_div(size_sub(f->n, 1), f->n), 0);
     assert_true(size_floor_div(size_add(size_mul(6, f->n), 5), 3) == size_add(size_mul(2, f->n), 1));
     assert_true(size_floor_div(size_add(size_floor_div(f->n, 2), 1), 2) == size_floor_div(size_add(f->n, 2), 4));
     assert_true(size_mod(size_mul(4, f->n), 4) == 0);
@@ -80,7 +81,8 @@ static void overflow_is_bad(void **state)
 static void windows_stay_inside(void **state)
 {
     const struct fixture *f = *state;
-    static const int conv[][4] = {{3, 1, 1, 1}, {3, 2, 1, 1}, {7, 2, 3, 1}, {5, 1, 2, 1}, {3, 1, 4, 4}, {1, 2, 0, 1}, {3, 2, 0, 1}};
+    static const int conv[][4] = {{3, 1, 1, 1}, {3, 2, 1, 1}, {7, 2, 3, 1}, {5, 1, 2, 1},
+                                  {3, 1, 4, 4}, {1, 2, 0, 1}, {3, 2, 0, 1}};
     for (int i = 0; i < COUNT_OF(conv); i++) {
         const int k = conv[i][0], s = conv[i][1], p = conv[i][2], d = conv[i][3];
         const int64_t o = convolved(f->h, k, s, p, d);
@@ -162,8 +164,11 @@ static void c_text_has_the_same_values(void **state)
 {
     const struct fixture *f = *state;
     const int64_t u = dim(4, 4, 4096, 4);
-    const int64_t forms[] = {size_floor_div(size_sub(f->t, 40), 3), size_sub(3, f->t), size_max(f->t, size_mul(2, f->s)),
-                             size_floor_div(u, 2),                  size_add(size_floor_div(u, 4), size_mul(f->n, -5)),
+    const int64_t forms[] = {size_floor_div(size_sub(f->t, 40), 3),
+                             size_sub(3, f->t),
+                             size_max(f->t, size_mul(2, f->s)),
+                             size_floor_div(u, 2),
+                             size_add(size_floor_div(u, 4), size_mul(f->n, -5)),
                              size_floor_div(size_mul(f->n, f->t), size_add(f->s, 1))};
     char command[256];
     FILE *c = fopen("size_test_made.c", "w");
@@ -174,7 +179,8 @@ static void c_text_has_the_same_values(void **state)
         fprintf(c, "        printf(\"%%lld \", (long long)%s);\n", size_c(f->a, forms[i], "d"));
     fprintf(c, "    }\n}\n");
     fclose(c);
-    snprintf(command, sizeof command, "cc -w -o size_test_made size_test_made.c && ./size_test_made > size_test_made.txt");
+    snprintf(command, sizeof command,
+             "cc -w -o size_test_made size_test_made.c && ./size_test_made > size_test_made.txt");
     assert_int_equal(system(command), 0);
     FILE *out = fopen("size_test_made.txt", "r");
     assert_non_null(out);
@@ -227,10 +233,14 @@ static void proofs_are_sound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_forms_are_equal_numbers), cmocka_unit_test(overflow_is_bad),
-        cmocka_unit_test(windows_stay_inside),           cmocka_unit_test(positions_stay_inside),
-        cmocka_unit_test(multiples_divide),              cmocka_unit_test(values),
-        cmocka_unit_test(text_is_parsed_back),           cmocka_unit_test(c_text_has_the_same_values),
+        cmocka_unit_test(equal_forms_are_equal_numbers),
+        cmocka_unit_test(overflow_is_bad),
+        cmocka_unit_test(windows_stay_inside),
+        cmocka_unit_test(positions_stay_inside),
+        cmocka_unit_test(multiples_divide),
+        cmocka_unit_test(values),
+        cmocka_unit_test(text_is_parsed_back),
+        cmocka_unit_test(c_text_has_the_same_values),
         cmocka_unit_test(proofs_are_sound),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -117,6 +117,35 @@ sol_status sol_machine(struct sol_ctx *ctx, struct sol_machine *out);
 sol_status sol_graph_create(struct sol_ctx *ctx, const char *name, struct sol_graph **out_g);
 void sol_graph_destroy(struct sol_graph *g); /* accepts NULL */
 
+/* A dimension that varies: its size is known only when the network runs. *out_size is used like a number in shapes and
+ * in integer attributes; it and expressions of it are made and read with the functions sol_size_*. `hint` is the size
+ * that costs are estimated for (and tuning is done for), min and max are the limits (max 0: none that is known), and
+ * the size is always a multiple of `multiple`. Errors: INVALID (no size is possible, more than 32 dimensions). */
+struct sol_dim_limits {
+    int64_t hint, min, max, multiple;
+};
+sol_status sol_graph_dim(struct sol_graph *g, const char *name, const struct sol_dim_limits *limits, int64_t *out_size);
+/* Expressions of sizes, which are numbers or vary. SOL_SIZE_BAD: overflow, or division by zero. */
+#define SOL_SIZE_BAD INT64_C(0x15A5E00400000)
+enum sol_size_op {
+    SOL_SIZE_ADD,
+    SOL_SIZE_SUB,
+    SOL_SIZE_MUL,
+    SOL_SIZE_FLOOR_DIV, /* rounds down */
+    SOL_SIZE_MOD,       /* has the sign of the divisor */
+    SOL_SIZE_MIN,
+    SOL_SIZE_MAX
+};
+int64_t sol_size(enum sol_size_op op, int64_t a, int64_t b);
+int sol_size_varies(int64_t size);
+int sol_size_le(int64_t a, int64_t b); /* is a <= b proven, whatever the dimensions are? */
+int64_t sol_size_hint(int64_t size);   /* its value for the dimensions' hints */
+/* Its value where dimension number i is dims[i]. */
+int64_t sol_size_at(int64_t size, const int64_t *dims);
+/* "12*#0+3". Writes at most `room` bytes with the terminator; returns the length of the whole text. Errors: NOMEM (0).
+ */
+size_t sol_size_text(struct sol_ctx *ctx, int64_t size, char *out, size_t room);
+
 /* The caller passes inputs with every call. It sets parameters with sol_params_set and may change them between calls.
  * Constants are copied; their data is row-major. `shape` counts elements. ndim is 0 to 12, sizes may be 0, and their
  * product is at most 2^47. Errors: INVALID (shape), NOMEM. */

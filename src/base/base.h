@@ -210,7 +210,7 @@ const struct dtype_def *dtype_def(enum sol_dtype t);
 /* Element i of an array of an integer or bool type; for u64 its bits. */
 int64_t dtype_int(enum sol_dtype t, const void *data, int64_t i);
 
-/* Number of elements. SOL_ERR_INVALID with a message if it exceeds 2^47 or a size is negative. */
+/* Number of elements, a size (size.h). SOL_ERR_INVALID with a message if it exceeds 2^47 or a size is negative. */
 sol_status shape_elements(struct sol_ctx *ctx, int ndim, const int64_t *shape, int64_t *out_n);
 
 /* clock.c */

@@ -2,7 +2,7 @@
  *
  * Configuration values live as long as the context, so a returned pointer stays valid while another thread sets the
  * key. */
-#include "base/base.h"
+#include "base/size.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -40,19 +40,21 @@ sol_status ctx_fail(struct sol_ctx *ctx, sol_status status, const char *format, 
     va_start(args, format);
     vsnprintf(last_error, sizeof last_error, format, args);
     va_end(args);
+    size_fill_message(ctx, last_error, sizeof last_error);
     if (ctx && status != SOL_OK) LOG(ctx, LOG_DEBUG, "core", "failed (%d): %s", status, last_error);
     return status;
 }
 
 sol_status ctx_where(struct sol_ctx *ctx, sol_status status, const char *format, ...)
 {
-    (void)ctx;
     char text[sizeof last_error];
     va_list args;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0) return status;
+    size_fill_message(ctx, text, sizeof text);
+    n = (int)strlen(text);
     size_t used = MIN((size_t)n, sizeof text - 1);
     size_t rest = MIN(strlen(last_error), sizeof text - 1 - used);
     memcpy(text + used, last_error, rest);

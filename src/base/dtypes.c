@@ -1,5 +1,5 @@
 /* Properties of data types (dtypes.def), and the number of elements of a shape. */
-#include "base/base.h"
+#include "base/size.h"
 
 static const struct dtype_def defs[] = {
 #define X(enumerator, name, c_name, bytes, is_float, is_signed, is_bool) \
@@ -35,7 +35,7 @@ sol_status shape_elements(struct sol_ctx *ctx, int ndim, const int64_t *shape, i
     if (ndim < 0 || ndim > SOL_MAX_DIMS)
         return ctx_fail(ctx, SOL_ERR_INVALID, "shape: expected 0 to %d dimensions, got %d", SOL_MAX_DIMS, ndim);
     for (int i = 0; i < ndim; i++) {
-        if (shape[i] < 0 || shape[i] > most)
+        if (shape[i] < 0 || (shape[i] > most && !size_varies(shape[i])))
             return ctx_fail(ctx, SOL_ERR_INVALID, "shape: dimension %d: expected 0 to 2^47 elements, got %lld", i,
                             (long long)shape[i]);
         empty |= shape[i] == 0;
@@ -43,10 +43,10 @@ sol_status shape_elements(struct sol_ctx *ctx, int ndim, const int64_t *shape, i
     if (empty) return SOL_OK;
     int64_t n = 1;
     for (int i = 0; i < ndim; i++) {
-        if (shape[i] > most / n)
+        n = size_mul(n, shape[i]);
+        if (size_hint(n) > most)
             return ctx_fail(ctx, SOL_ERR_INVALID, "shape: more than 2^47 elements at dimension %d (size %lld)", i,
-                            (long long)shape[i]);
-        n *= shape[i];
+                            (long long)size_hint(shape[i]));
     }
     *out_n = n;
     return SOL_OK;

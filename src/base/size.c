@@ -390,6 +390,7 @@ int64_t size_floor_div(int64_t a, int64_t b)
     }
     const int64_t r = poly_store(&rest), w = poly_store(&whole);
     if (!r || (size_le(0, r) && size_lt(r, b))) return w;
+    if (size_lt(r, 0) && size_le(size_sub(0, b), r)) return size_sub(w, 1);
     int64_t n = size_varies(b) ? SIZE_BAD : nested_quotient(&rest, b);
     if (n == SIZE_BAD) n = symbol_pair(SYMBOL_QUOTIENT, r, b);
     return size_add(w, n);
@@ -407,12 +408,12 @@ int64_t size_mod(int64_t a, int64_t b)
 
 int64_t size_exact_div(int64_t a, int64_t b)
 {
-    if (a == SIZE_BAD || b == SIZE_BAD || !b) return -1;
-    if (plain(a, b)) return a % b ? -1 : a / b;
+    if (a == SIZE_BAD || b == SIZE_BAD || !b) return SIZE_BAD;
+    if (plain(a, b)) return a % b ? SIZE_BAD : a / b;
     const struct poly p = poly_load(a), q = poly_load(b);
     struct poly whole, rest;
     divide(&p, &q, &whole, &rest);
-    return whole.bad || rest.bad || rest.n ? -1 : poly_store(&whole);
+    return whole.bad || rest.bad || rest.n ? SIZE_BAD : poly_store(&whole);
 }
 
 int64_t size_min(int64_t a, int64_t b)

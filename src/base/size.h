@@ -43,7 +43,7 @@ int64_t size_ceil_div(int64_t a, int64_t b);
 int64_t size_mod(int64_t a, int64_t b); /* a - b * floor(a / b) */
 int64_t size_min(int64_t a, int64_t b);
 int64_t size_max(int64_t a, int64_t b);
-/* a / b where b divides a whatever the dimensions are; -1: that is not proven. */
+/* a / b where b divides a whatever the dimensions are; SIZE_BAD: that is not proven. */
 int64_t size_exact_div(int64_t a, int64_t b);
 
 /* Is it proven that this holds for all dimensions within their limits? */
@@ -55,16 +55,21 @@ static inline bool size_lt(int64_t a, int64_t b)
 /* Numeric bounds, not always tight: size_least(s) <= s <= size_most(s); INT64_MIN, INT64_MAX: there is none. */
 int64_t size_least(int64_t s);
 int64_t size_most(int64_t s);
-int64_t size_hint(int64_t s);                       /* its value for the dimensions' hints */
-int64_t size_at(int64_t s, const int64_t *dim);     /* its value for these dimensions; SIZE_BAD: overflow */
-int64_t size_factor(int64_t s);                     /* a number that divides it always, the largest that is known */
-uint32_t size_dims(int64_t s);                      /* the dimensions in it, as bits */
-/* The form with other forms or numbers in place of its dimensions; by[i] replaces #i. */
-int64_t size_replace(int64_t s, const int64_t *by);
+int64_t size_hint(int64_t s);   /* its value for the dimensions' hints */
+int64_t size_factor(int64_t s); /* a number that divides it always, the largest that is known */
+uint32_t size_dims(int64_t s);  /* the dimensions in it, as bits */
+/* Its value where dimension #i is by[i], a number or a form; SIZE_BAD: overflow. */
+int64_t size_at(int64_t s, const int64_t *by);
 
 /* For people, the text form and keys: "12*#0+3"; numbers as they are. */
 void size_print(struct text *out, int64_t s);
 const char *size_text(struct arena *a, int64_t s);
+/* Printers write sizes as they write numbers, "%lld". This copies `text` with forms in place of their names: as
+ * size_print writes them, or (prefix given) as C. *out_dims gets the dimensions in them. False: a number in it results
+ * from arithmetic on names; it is in *out_bad. */
+bool size_fill(struct text *out, const char *text, const char *prefix, uint32_t *out_dims, int64_t *out_bad);
+/* The same for people, in place, cut to the room; for messages. */
+void size_fill_message(struct sol_ctx *ctx, char *message, size_t room);
 /* As a C expression of type int64_t in brackets, over <prefix>0, <prefix>1, ..; it needs no other declarations. */
 const char *size_c(struct arena *a, int64_t s, const char *prefix);
 /* Parses what size_print writes; dims: by number. NULL: an error; else what follows. */

@@ -28,7 +28,7 @@ const struct symbol *symbol_at(int32_t i);
 struct poly poly_load(int64_t s);
 int64_t poly_store(const struct poly *p);
 void poly_add_term(struct poly *p, const struct term *t);
-void poly_add(struct poly *p, const struct poly *q, int64_t k); /* p += k * q */
+void poly_add(struct poly *p, const struct poly *q, int64_t k);                  /* p += k * q */
 void poly_add_times(struct poly *p, const struct term *t, const struct poly *q); /* p += t * q */
 /* The term without one of its symbols, which it has. */
 struct term term_without(const struct term *t, int32_t symbol);

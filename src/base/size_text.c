@@ -1,6 +1,7 @@
 /* Values of forms, and forms as text. */
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,11 +12,11 @@
 static int64_t symbol_replaced(const struct symbol *x, const int64_t *by)
 {
     if (x->kind == SYMBOL_DIM) return size_floor_div(by[x->dim.index], x->dim.multiple);
-    const int64_t a = size_replace(x->a, by), b = size_replace(x->b, by);
+    const int64_t a = size_at(x->a, by), b = size_at(x->b, by);
     return x->kind == SYMBOL_QUOTIENT ? size_floor_div(a, b) : x->kind == SYMBOL_MIN ? size_min(a, b) : size_max(a, b);
 }
 
-int64_t size_replace(int64_t s, const int64_t *by)
+int64_t size_at(int64_t s, const int64_t *by)
 {
     if (!size_varies(s)) return s;
     const struct poly p = poly_load(s);
@@ -26,11 +27,6 @@ int64_t size_replace(int64_t s, const int64_t *by)
         sum = size_add(sum, t);
     }
     return sum;
-}
-
-int64_t size_at(int64_t s, const int64_t *dim)
-{
-    return size_replace(s, dim);
 }
 
 /* Visits the dimensions of a form. */
@@ -181,6 +177,72 @@ const char *size_c(struct arena *a, int64_t s, const char *prefix)
     put_size(&t, s, prefix);
     if (brackets) text_put(&t, ")");
     return t.at;
+}
+
+/* Where the next number begins that is not part of a name or a real number; the end if there is none. */
+static const char *next_number(const char *s)
+{
+    for (; *s; s++) {
+        if (isdigit((unsigned char)*s)) return s;
+        if (isalpha((unsigned char)*s) || *s == '_' || *s == '.')
+            while (isalnum((unsigned char)s[1]) || s[1] == '_' || s[1] == '.') s++;
+    }
+    return s;
+}
+
+static bool ends_with(const struct text *t, const char *end)
+{
+    const size_t n = strlen(end);
+    return t->n >= n && !strncmp(t->at + t->n - n, end, n);
+}
+
+/* INT64_C(name) becomes the form without the macro, which takes literals only. */
+static const char *put_form(struct text *out, int64_t s, const char *rest, const char *prefix)
+{
+    static const char macro[] = "INT64_C(";
+    const bool inside = prefix && ends_with(out, macro) && *rest == ')';
+    struct size_dim d;
+    if (inside) out->at[out->n -= sizeof macro - 1] = 0;
+    const bool brackets = !size_is_dim(s, &d);
+    if (brackets) text_put(out, "(");
+    put_size(out, s, prefix);
+    if (brackets) text_put(out, ")");
+    return rest + inside;
+}
+
+bool size_fill(struct text *out, const char *text, const char *prefix, uint32_t *out_dims, int64_t *out_bad)
+{
+    *out_dims = 0;
+    *out_bad = 0;
+    for (const char *from = text; *from;) {
+        const char *s = next_number(from);
+        text_add(out, from, (size_t)(s - from));
+        size_t n = strspn(s, "0123456789");
+        const int64_t v = n >= 15 && n <= 19 ? strtoll(s, NULL, 10) : 0;
+        from = s + n;
+        if (size_varies(v)) {
+            *out_dims |= size_dims(v);
+            from = put_form(out, v, from, prefix);
+        } else {
+            if (v >= SIZE_POISON && v < SIZE_POISON << 9) *out_bad = v;
+            text_add(out, s, n);
+        }
+    }
+    return !*out_bad;
+}
+
+void size_fill_message(struct sol_ctx *ctx, char *message, size_t room)
+{
+    const char *s = next_number(message);
+    while (*s && !size_varies(strtoll(s, NULL, 10))) s = next_number(s + strspn(s, "0123456789"));
+    struct arena *a = *s && ctx ? arena_create(ctx) : NULL;
+    if (!a) return;
+    struct text t = text_new(a);
+    uint32_t dims;
+    int64_t bad;
+    size_fill(&t, message, NULL, &dims, &bad);
+    snprintf(message, room, "%s", t.at);
+    arena_destroy(a);
 }
 
 /* -- parsing: sum = product {(+|-) product}, product = factor {(*|//) factor} */

@@ -38,9 +38,9 @@ static bool lin_atom(const struct loops *loops, struct lin *f, int32_t atom, int
 {
     for (int i = 0; i < f->n; ++i) {
         if (!ex_equal(loops, f->t[i].atom, atom)) continue;
-        if (__builtin_add_overflow(f->t[i].k, k, &f->t[i].k)) return false;
+        f->t[i].k = size_add(f->t[i].k, k);
         if (!f->t[i].k) f->t[i] = f->t[--f->n];
-        return true;
+        return i >= f->n || f->t[i].k != SIZE_BAD;
     }
     if (f->n == LIN_MAX) return false;
     f->t[f->n].atom = atom;
@@ -52,11 +52,11 @@ static bool lin_atom(const struct loops *loops, struct lin *f, int32_t atom, int
 static bool lin_add(const struct loops *loops, struct lin *f, int32_t node, int64_t k)
 {
     const struct ex *e = &loops->ex.at[node];
-    int64_t v, minus;
+    const int64_t minus = size_sub(0, k);
     if (!k) return true;
-    if (__builtin_sub_overflow((int64_t)0, k, &minus)) return false;
+    if (k == SIZE_BAD || minus == SIZE_BAD) return false;
     switch (e->kind) {
-    case EX_INT: return !__builtin_mul_overflow(e->u.i, k, &v) && !__builtin_add_overflow(f->c, v, &f->c);
+    case EX_INT: return (f->c = size_add(f->c, size_mul(e->u.i, k))) != SIZE_BAD;
     case EX_NEG: return lin_add(loops, f, e->a, minus);
     case EX_ADD: return lin_add(loops, f, e->a, k) && lin_add(loops, f, e->b, k);
     case EX_SUB: return lin_add(loops, f, e->a, k) && lin_add(loops, f, e->b, minus);
@@ -64,7 +64,7 @@ static bool lin_add(const struct loops *loops, struct lin *f, int32_t node, int6
         bool left = loops->ex.at[e->a].kind == EX_INT;
         const struct ex *factor = &loops->ex.at[left ? e->a : e->b];
         if (factor->kind != EX_INT) return lin_atom(loops, f, node, k);
-        return !__builtin_mul_overflow(factor->u.i, k, &v) && lin_add(loops, f, left ? e->b : e->a, v);
+        return lin_add(loops, f, left ? e->b : e->a, size_mul(factor->u.i, k));
     }
     default: return lin_atom(loops, f, node, k);
     }
@@ -75,9 +75,10 @@ static bool lin_join(struct loops *loops, struct lin *f)
 {
     for (int i = 0; i < f->n; ++i) {
         struct ex e = loops->ex.at[f->t[i].atom];
-        int64_t m = f->t[i].k, whole;
+        const int64_t m = f->t[i].k;
         if (e.kind != EX_MOD || loops->ex.at[e.b].kind != EX_INT) continue;
-        if (__builtin_mul_overflow(m, loops->ex.at[e.b].u.i, &whole)) continue;
+        const int64_t whole = size_mul(m, loops->ex.at[e.b].u.i);
+        if (whole == SIZE_BAD) continue;
         bool any = false;
         for (int j = 0; j < f->n; ++j) any |= f->t[j].k == whole && loops->ex.at[f->t[j].atom].kind == EX_FLOOR;
         if (!any) continue;
@@ -148,15 +149,47 @@ static int32_t divide(struct loops *loops, enum ex_kind kind, int32_t a, int64_t
 static int32_t divide_again(struct loops *loops, enum ex_kind kind, struct ex e, int64_t k)
 {
     if ((e.kind != EX_FLOOR && e.kind != EX_MOD) || loops->ex.at[e.b].kind != EX_INT) return 0;
-    int64_t j = loops->ex.at[e.b].u.i, both;
+    const int64_t j = loops->ex.at[e.b].u.i;
     if (j <= 0) return 0;
     if (e.kind == EX_FLOOR) {
-        if (kind != EX_FLOOR || __builtin_mul_overflow(j, k, &both)) return 0;
+        const int64_t both = size_mul(j, k);
+        if (kind != EX_FLOOR || both == SIZE_BAD) return 0;
         return divide(loops, EX_FLOOR, e.a, both);
     }
-    if (j % k) return 0;
+    const int64_t parts = size_exact_div(j, k);
+    if (parts == SIZE_BAD) return 0;
     if (kind == EX_MOD) return divide(loops, EX_MOD, e.a, k);
-    return divide(loops, EX_MOD, divide(loops, EX_FLOOR, e.a, k), j / k);
+    return divide(loops, EX_MOD, divide(loops, EX_FLOOR, e.a, k), parts);
+}
+
+/* f = g * out_high + out_low: the terms that g divides are in out_high. */
+static void split_terms(const struct lin *f, int64_t g, struct lin *out_high, struct lin *out_low)
+{
+    *out_high = *out_low = (struct lin){0};
+    for (int i = 0; i < f->n; ++i) {
+        const int64_t whole = size_exact_div(f->t[i].k, g);
+        struct lin *into = whole == SIZE_BAD ? out_low : out_high;
+        into->t[into->n].atom = f->t[i].atom;
+        into->t[into->n++].k = whole == SIZE_BAD ? f->t[i].k : whole;
+    }
+    const int64_t whole = size_exact_div(f->c, g);
+    out_high->c = whole != SIZE_BAD ? whole : size_varies(f->c) || size_varies(g) ? 0 : floor_div(f->c, g);
+    out_low->c = size_sub(f->c, size_mul(out_high->c, g));
+}
+
+/* A divisor of k and of one coefficient; 0: none is known. */
+static int64_t common_divisor(int64_t k, int64_t coefficient)
+{
+    if (!size_varies(k) && !size_varies(coefficient)) return gcd(k, coefficient);
+    if (!size_varies(coefficient) && coefficient < 0) return 0;
+    return size_exact_div(k, coefficient) != SIZE_BAD ? coefficient : 0;
+}
+
+/* Is 0 <= node < n? */
+static bool is_below(const struct loops *loops, int32_t node, int64_t n)
+{
+    int64_t lo, hi;
+    return ex_bounds(loops, node, &lo, &hi) && size_le(0, lo) && size_lt(hi, n);
 }
 
 /* out + kind(rest, k), if rest is g*high + low with 0 <= low < g, where g divides k. 0: there is no such g. */
@@ -165,24 +198,18 @@ static int32_t divide_parts(struct loops *loops, enum ex_kind kind, const struct
     int64_t best = 0;
     struct lin high = {0}, low = {0};
     for (int i = 0; i < rest->n; ++i) {
-        int64_t g = gcd(k, rest->t[i].k), lo, hi;
-        struct lin h = {0}, w = {0};
-        if (g <= best || g <= 1 || g >= k) continue;
-        for (int j = 0; j < rest->n; ++j) {
-            struct lin *into = rest->t[j].k % g ? &w : &h;
-            into->t[into->n].atom = rest->t[j].atom;
-            into->t[into->n++].k = into == &w ? rest->t[j].k : rest->t[j].k / g;
-        }
-        h.c = floor_div(rest->c, g);
-        w.c = rest->c - h.c * g;
+        int64_t g = common_divisor(k, rest->t[i].k);
+        struct lin h, w;
+        if (g <= 1 || g == k || size_hint(g) <= size_hint(best) || size_hint(g) >= size_hint(k)) continue;
+        split_terms(rest, g, &h, &w);
         struct lin copy = w;
-        if (!ex_range(loops, lin_build(loops, &copy), &lo, &hi) || lo < 0 || hi >= g) continue;
+        if (!is_below(loops, lin_build(loops, &copy), g)) continue;
         best = g;
         high = h;
         low = w;
     }
     if (!best) return 0;
-    int32_t q = divide(loops, kind, lin_build(loops, &high), k / best);
+    int32_t q = divide(loops, kind, lin_build(loops, &high), size_exact_div(k, best));
     if (kind == EX_FLOOR) return q;
     return ex_binary(loops, EX_ADD, ex_binary(loops, EX_MUL, ex_int(loops, best), q), lin_build(loops, &low));
 }
@@ -197,17 +224,12 @@ static int32_t divide(struct loops *loops, enum ex_kind kind, int32_t a, int64_t
         int32_t again = divide_again(loops, kind, loops->ex.at[f.t[0].atom], k);
         if (again) return again;
     }
-    out.c = floor_div(f.c, k);
-    rest.c = f.c - out.c * k;
-    for (int i = 0; i < f.n; ++i) {
-        struct lin *into = f.t[i].k % k ? &rest : &out;
-        into->t[into->n].atom = f.t[i].atom;
-        into->t[into->n++].k = into == &out ? f.t[i].k / k : f.t[i].k;
-    }
+    split_terms(&f, k, &out, &rest);
     int32_t part = lin_build(loops, &rest), made;
-    if (ex_range(loops, part, &lo, &hi) && floor_div(lo, k) == floor_div(hi, k)) {
-        int64_t m = floor_div(lo, k);
-        made = kind == EX_FLOOR ? ex_int(loops, m) : ex_binary(loops, EX_SUB, part, ex_int(loops, m * k));
+    const bool bounded = ex_bounds(loops, part, &lo, &hi);
+    const int64_t m = bounded ? size_floor_div(lo, k) : 0;
+    if (bounded && m != SIZE_BAD && m == size_floor_div(hi, k)) {
+        made = kind == EX_FLOOR ? ex_int(loops, m) : ex_binary(loops, EX_SUB, part, ex_int(loops, size_mul(m, k)));
     } else {
         made = divide_parts(loops, kind, &rest, k);
         if (!made) made = raw(loops, kind, part, ex_int(loops, k));
@@ -220,9 +242,22 @@ static int32_t divide(struct loops *loops, enum ex_kind kind, int32_t a, int64_t
 static bool number(const struct loops *loops, int32_t node, double *out)
 {
     const struct ex *e = &loops->ex.at[node];
-    if (e->kind == EX_INT) *out = (double)e->u.i;
+    const bool whole = e->kind == EX_INT && !size_varies(e->u.i);
+    if (whole) *out = (double)e->u.i;
     if (e->kind == EX_REAL) *out = e->u.r;
-    return e->kind == EX_INT || e->kind == EX_REAL;
+    return whole || e->kind == EX_REAL;
+}
+
+/* Folds an operation on two integers of which at least one varies. 0: it cannot be folded. */
+static int32_t fold_sizes(struct loops *loops, enum ex_kind kind, int64_t x, int64_t y)
+{
+    int64_t v = SIZE_BAD;
+    if (kind == EX_ADD) v = size_add(x, y);
+    if (kind == EX_SUB) v = size_sub(x, y);
+    if (kind == EX_MUL) v = size_mul(x, y);
+    if (kind == EX_FLOOR && size_le(1, y)) v = size_floor_div(x, y);
+    if (kind == EX_MOD && size_le(1, y)) v = size_mod(x, y);
+    return v == SIZE_BAD ? 0 : ex_int(loops, v);
 }
 
 /* Folds an operation on two numbers. 0: it cannot be folded (integer overflow, division by zero). */
@@ -274,6 +309,8 @@ int32_t ex_binary(struct loops *loops, enum ex_kind kind, int32_t a, int32_t b)
     assert(kind >= EX_ADD && kind <= EX_MOD && a && b);
     if (number(loops, a, &v) && number(loops, b, &v))
         made = fold_numbers(loops, kind, a, b);
+    else if (x->kind == EX_INT && y->kind == EX_INT)
+        made = fold_sizes(loops, kind, x->u.i, y->u.i);
     else if (kind == EX_FLOOR || kind == EX_MOD)
         made = y->kind == EX_INT && y->u.i > 0 ? divide(loops, kind, a, y->u.i) : 0;
     else if (kind == EX_DIV || !ex_is_int(loops, a) || !ex_is_int(loops, b))
@@ -303,7 +340,7 @@ int32_t ex_neg(struct loops *loops, int32_t a)
 
 /* -- ranges */
 
-static bool range_call(const struct loops *loops, const struct ex *e, int64_t *lo, int64_t *hi)
+static bool bounds_call(const struct loops *loops, const struct ex *e, int64_t *lo, int64_t *hi)
 {
     const char *name = math_at(e->op)->name;
     bool is_min = !strcmp(name, "min"), is_max = !strcmp(name, "max");
@@ -314,19 +351,19 @@ static bool range_call(const struct loops *loops, const struct ex *e, int64_t *l
         return true;
     }
     if (!strcmp(name, "abs")) {
-        if (!ex_range(loops, e->a, &p, &q) || p == INT64_MIN) return false;
-        *lo = p > 0 ? p : q < 0 ? -q : 0;
-        *hi = MAX(q, -p);
-        return true;
+        if (!ex_bounds(loops, e->a, &p, &q)) return false;
+        *lo = size_lt(0, p) ? p : size_lt(q, 0) ? size_sub(0, q) : 0;
+        *hi = size_max(q, size_sub(0, p));
+        return *lo != SIZE_BAD && *hi != SIZE_BAD;
     }
     if (!is_min && !is_max) return false;
-    if (!ex_range(loops, e->a, lo, hi) || !ex_range(loops, loops->ex.at[e->a].next, &p, &q)) return false;
-    *lo = is_min ? MIN(*lo, p) : MAX(*lo, p);
-    *hi = is_min ? MIN(*hi, q) : MAX(*hi, q);
-    return true;
+    if (!ex_bounds(loops, e->a, lo, hi) || !ex_bounds(loops, loops->ex.at[e->a].next, &p, &q)) return false;
+    *lo = is_min ? size_min(*lo, p) : size_max(*lo, p);
+    *hi = is_min ? size_min(*hi, q) : size_max(*hi, q);
+    return *lo != SIZE_BAD && *hi != SIZE_BAD;
 }
 
-static bool range_table(const struct loops *loops, const struct ex *e, int64_t *lo, int64_t *hi)
+static bool bounds_table(const struct loops *loops, const struct ex *e, int64_t *lo, int64_t *hi)
 {
     const struct loops_tensor *t = &loops->tensors.at[e->tensor];
     const int64_t *v = t->table;
@@ -342,34 +379,48 @@ static bool range_table(const struct loops *loops, const struct ex *e, int64_t *
     return true;
 }
 
-static bool range_binary(enum ex_kind kind, const int64_t x[2], const int64_t y[2], int64_t *lo, int64_t *hi)
+/* Products take their least and largest value at an end of each range. Without numbers only those of ranges that are
+ * not negative, or where one side is a number, are known. */
+static void bounds_product(const int64_t x[2], const int64_t y[2], int64_t *lo, int64_t *hi)
 {
-    switch (kind) {
-    case EX_ADD: return !__builtin_add_overflow(x[0], y[0], lo) && !__builtin_add_overflow(x[1], y[1], hi);
-    case EX_SUB: return !__builtin_sub_overflow(x[0], y[1], lo) && !__builtin_sub_overflow(x[1], y[0], hi);
-    case EX_MUL:
-        for (int i = 0; i < 4; ++i) {
-            int64_t v;
-            if (__builtin_mul_overflow(x[i & 1], y[i >> 1], &v)) return false;
-            *lo = i ? MIN(*lo, v) : v;
-            *hi = i ? MAX(*hi, v) : v;
-        }
-        return true;
-    case EX_FLOOR:
-        if (y[0] <= 0) return false;
-        *lo = MIN(floor_div(x[0], y[0]), floor_div(x[0], y[1]));
-        *hi = MAX(floor_div(x[1], y[0]), floor_div(x[1], y[1]));
-        return true;
-    case EX_MOD:
-        if (y[0] <= 0) return false;
-        *lo = 0;
-        *hi = x[0] >= 0 ? MIN(x[1], y[1] - 1) : y[1] - 1;
-        return true;
-    default: return false;
+    *lo = *hi = size_mul(x[0], y[0]);
+    for (int i = 1; i < 4; ++i) {
+        const int64_t v = size_mul(x[i & 1], y[i >> 1]);
+        *lo = v == SIZE_BAD ? v : size_min(*lo, v);
+        *hi = v == SIZE_BAD ? v : size_max(*hi, v);
     }
 }
 
+static bool bounds_binary(enum ex_kind kind, const int64_t x[2], const int64_t y[2], int64_t *lo, int64_t *hi)
+{
+    if (kind == EX_ADD || kind == EX_SUB) {
+        *lo = kind == EX_ADD ? size_add(x[0], y[0]) : size_sub(x[0], y[1]);
+        *hi = kind == EX_ADD ? size_add(x[1], y[1]) : size_sub(x[1], y[0]);
+    } else if (kind == EX_MUL) {
+        bounds_product(x, y, lo, hi);
+    } else if ((kind == EX_FLOOR || kind == EX_MOD) && size_le(1, y[0])) {
+        const bool never_negative = size_le(0, x[0]);
+        const int64_t last = size_sub(y[1], 1);
+        *lo = kind == EX_MOD ? 0 : size_min(size_floor_div(x[0], y[0]), size_floor_div(x[0], y[1]));
+        *hi = kind == EX_FLOOR ? size_max(size_floor_div(x[1], y[0]), size_floor_div(x[1], y[1]))
+              : never_negative ? size_min(x[1], last)
+                               : last;
+    } else {
+        return false;
+    }
+    return *lo != SIZE_BAD && *hi != SIZE_BAD;
+}
+
 bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min, int64_t *out_max)
+{
+    int64_t lo, hi;
+    if (!ex_bounds(loops, node, &lo, &hi)) return false;
+    *out_min = size_least(lo);
+    *out_max = size_most(hi);
+    return *out_min != INT64_MIN && *out_max != INT64_MAX;
+}
+
+bool ex_bounds(const struct loops *loops, int32_t node, int64_t *out_min, int64_t *out_max)
 {
     const struct ex *e = &loops->ex.at[node];
     int64_t x[2], y[2];
@@ -377,23 +428,24 @@ bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min, int64_t
     case EX_INT: *out_min = *out_max = e->u.i; return true;
     case EX_IVAR: /* a loop of size 0 never runs, so any range will do */
         *out_min = 0;
-        *out_max = MAX(loops->ivars.at[e->tensor].size - 1, 0);
-        return true;
+        *out_max = size_varies(loops->ivars.at[e->tensor].size) ? size_sub(loops->ivars.at[e->tensor].size, 1)
+                                                                : MAX(loops->ivars.at[e->tensor].size - 1, 0);
+        return *out_max != SIZE_BAD;
     case EX_TEST:
         *out_min = 0;
         *out_max = 1;
         return true;
     case EX_NEG:
-        if (!ex_range(loops, e->a, &x[0], &x[1]) || x[0] == INT64_MIN || x[1] == INT64_MIN) return false;
-        *out_min = -x[1];
-        *out_max = -x[0];
-        return true;
-    case EX_READ: return range_table(loops, e, out_min, out_max);
-    case EX_CALL: return range_call(loops, e, out_min, out_max);
+        if (!ex_bounds(loops, e->a, &x[0], &x[1])) return false;
+        *out_min = size_sub(0, x[1]);
+        *out_max = size_sub(0, x[0]);
+        return *out_min != SIZE_BAD && *out_max != SIZE_BAD;
+    case EX_READ: return bounds_table(loops, e, out_min, out_max);
+    case EX_CALL: return bounds_call(loops, e, out_min, out_max);
     default:
         if (e->kind < EX_ADD || e->kind > EX_MOD) return false;
-        return ex_range(loops, e->a, &x[0], &x[1]) && ex_range(loops, e->b, &y[0], &y[1]) &&
-               range_binary((enum ex_kind)e->kind, x, y, out_min, out_max);
+        return ex_bounds(loops, e->a, &x[0], &x[1]) && ex_bounds(loops, e->b, &y[0], &y[1]) &&
+               bounds_binary((enum ex_kind)e->kind, x, y, out_min, out_max);
     }
 }
 
@@ -402,13 +454,14 @@ bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min, int64_t
 /* 1: always holds, 0: never, -1: it depends; lo..hi is the range of a - b */
 static int decide(enum ex_cmp op, int64_t lo, int64_t hi)
 {
+    const bool below = size_lt(hi, 0), above = size_lt(0, lo), equal = lo == 0 && hi == 0;
     switch (op) {
-    case CMP_LT: return hi < 0 ? 1 : lo >= 0 ? 0 : -1;
-    case CMP_LE: return hi <= 0 ? 1 : lo > 0 ? 0 : -1;
-    case CMP_GT: return lo > 0 ? 1 : hi <= 0 ? 0 : -1;
-    case CMP_GE: return lo >= 0 ? 1 : hi < 0 ? 0 : -1;
-    case CMP_EQ: return lo == 0 && hi == 0 ? 1 : lo > 0 || hi < 0 ? 0 : -1;
-    case CMP_NE: return lo > 0 || hi < 0 ? 1 : lo == 0 && hi == 0 ? 0 : -1;
+    case CMP_LT: return below ? 1 : size_le(0, lo) ? 0 : -1;
+    case CMP_LE: return size_le(hi, 0) ? 1 : above ? 0 : -1;
+    case CMP_GT: return above ? 1 : size_le(hi, 0) ? 0 : -1;
+    case CMP_GE: return size_le(0, lo) ? 1 : below ? 0 : -1;
+    case CMP_EQ: return equal ? 1 : above || below ? 0 : -1;
+    case CMP_NE: return above || below ? 1 : equal ? 0 : -1;
     }
     return -1;
 }
@@ -418,7 +471,7 @@ int32_t ex_cmp(struct loops *loops, enum ex_cmp op, int32_t a, int32_t b)
     double p, q;
     if (ex_is_int(loops, a) && ex_is_int(loops, b)) {
         int64_t lo, hi;
-        int known = ex_range(loops, ex_binary(loops, EX_SUB, a, b), &lo, &hi) ? decide(op, lo, hi) : -1;
+        int known = ex_bounds(loops, ex_binary(loops, EX_SUB, a, b), &lo, &hi) ? decide(op, lo, hi) : -1;
         if (known >= 0) return ex_int(loops, known);
     } else if (number(loops, a, &p) && number(loops, b, &q) && !isnan(p) && !isnan(q)) {
         return ex_int(loops, decide(op, p < q ? -1 : p > q, p < q ? -1 : p > q));
@@ -487,12 +540,12 @@ int32_t ex_read(struct loops *loops, int tensor, int32_t first_index, int32_t ou
         int64_t lo, hi;
         assert(n < t.ndim);
         index[n] = i;
-        if (!ex_range(loops, i, &lo, &hi))
+        if (!ex_bounds(loops, i, &lo, &hi))
             inside = false;
-        else if (outside && (hi < 0 || lo >= t.shape[n]))
+        else if (outside && (size_lt(hi, 0) || size_le(t.shape[n], lo)))
             return outside;
         else
-            inside &= lo >= 0 && hi < t.shape[n];
+            inside &= size_le(0, lo) && size_lt(hi, t.shape[n]);
     }
     assert(n == t.ndim);
     if (inside) outside = 0;
@@ -548,11 +601,15 @@ static int32_t fold_known(struct loops *loops, const char *name, const int32_t *
         if (loops->ex.at[args[0]].kind != EX_INT || ex_is_int(loops, args[1]) != ex_is_int(loops, args[2])) return 0;
         return loops->ex.at[args[0]].u.i ? args[1] : args[2];
     }
-    if (!strcmp(name, "abs")) return ex_range(loops, args[0], &a, &b) && a >= 0 ? args[0] : 0;
+    if (!strcmp(name, "abs")) return ex_bounds(loops, args[0], &a, &b) && size_le(0, a) ? args[0] : 0;
     if (!is_min && strcmp(name, "max")) return 0;
-    if (!ex_range(loops, args[0], &a, &b) || !ex_range(loops, args[1], &p, &q)) return 0;
-    if (b <= p) return is_min ? args[0] : args[1];
-    if (q <= a) return is_min ? args[1] : args[0];
+    if (!ex_bounds(loops, args[0], &a, &b) || !ex_bounds(loops, args[1], &p, &q)) return 0;
+    if (size_le(b, p)) return is_min ? args[0] : args[1];
+    if (size_le(q, a)) return is_min ? args[1] : args[0];
+    if (a == b && p == q && (size_varies(a) || size_varies(p))) { /* two sizes */
+        const int64_t v = is_min ? size_min(a, p) : size_max(a, p);
+        return v == SIZE_BAD ? 0 : ex_int(loops, v);
+    }
     return 0;
 }
 
@@ -577,9 +634,9 @@ int32_t ex_red(struct loops *loops, int reduce_row, uint64_t bound, int32_t guar
         loops->ex.at[body].kind == EX_INT) {
         uint64_t asked = ex_ivars(loops, guard);
         for (int i = 0; i < loops->ivars.n; ++i) {
-            int64_t n;
             if (!(bound >> i & 1) || asked >> i & 1) continue;
-            if (__builtin_mul_overflow(loops->ex.at[body].u.i, loops->ivars.at[i].size, &n)) continue;
+            const int64_t n = size_mul(loops->ex.at[body].u.i, loops->ivars.at[i].size);
+            if (n == SIZE_BAD) continue;
             body = ex_int(loops, n);
             bound &= ~(1ull << i);
         }

@@ -124,6 +124,7 @@ static void size_rule(struct bind *b, const struct opdef_rule *rule)
             bind_fail(b, "%s does not hold: %s is %lld, not %lld", rule->text, bind_ivar(b, ivar)->name,
                       (long long)b->size[ivar][c], (long long)n);
         if (n < 0) bind_fail(b, "%s is negative: %s is %lld", bind_ivar(b, ivar)->name, rule->text, (long long)n);
+        loops_need(b->l, n);
     }
     b->sized[ivar] = true;
     b->width = 0;

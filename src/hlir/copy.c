@@ -42,6 +42,8 @@ sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g)
         tensor[t->id] = t;
         PUSH(a, to->tensors, t);
     }
+    for (int i = 0; i < g->dims.n; i++) PUSH(a, to->dims, g->dims.at[i]);
+    for (int i = 0; i < g->checks.n; i++) PUSH(a, to->checks, g->checks.at[i]);
     for (int i = 0; i < g->inputs.n; i++) PUSH(a, to->inputs, tensor[g->inputs.at[i]->id]);
     for (int i = 0; i < g->params.n; i++) PUSH(a, to->params, tensor[g->params.at[i]->id]);
     for (int i = 0; i < g->outputs.n; i++) {

@@ -32,13 +32,20 @@ struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, cons
 int64_t tensor_elements(const struct sol_tensor *t)
 {
     int64_t n = 1;
-    for (int d = 0; d < t->ndim; d++) n *= t->dim[d].size;
+    for (int d = 0; d < t->ndim; d++) n = size_mul(n, t->dim[d].size);
     return n;
+}
+
+bool tensor_size_varies(const struct sol_tensor *t)
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (size_varies(t->dim[d].size)) return true;
+    return false;
 }
 
 int64_t tensor_bytes(const struct sol_tensor *t)
 {
-    return tensor_elements(t) * dtype_def((enum sol_dtype)t->dtype)->bytes;
+    return size_mul(tensor_elements(t), dtype_def((enum sol_dtype)t->dtype)->bytes);
 }
 
 static struct opdef_input input_of(struct arena *a, const struct sol_tensor *t)
@@ -257,6 +264,7 @@ static sol_status bind(struct sol_graph *g, struct sol_layer *l)
     TRY(g->kinds->bind(a, l->def, l->nin, shapes, &l->attrs, &bound));
     l->loops = keep_loops(g, bound.loops);
     TRY(make_outputs(g, l));
+    TRY(graph_need(g, l, bound.loops));
     if (bound.row) set_purposes(l, bound.row, NULL, given_inputs(l));
     return SOL_OK;
 }

@@ -87,6 +87,17 @@ struct graph_output {
     struct sol_tensor *t;
     bool backward; /* a gradient that only the backward program writes */
 };
+/* A dimension that varies. */
+struct graph_dim {
+    const char *name; /* "batch" */
+    struct size_dim dim;
+    int64_t size; /* its form */
+};
+/* What must hold for a call's dimensions: `size` is not negative. It is not proven. */
+struct graph_check {
+    int64_t size;
+    const char *what; /* "layer 'conv1' (Conv)" */
+};
 struct sol_graph {
     struct sol_ctx *ctx;
     struct arena *arena;
@@ -96,6 +107,8 @@ struct sol_graph {
     struct sol_layer *first, *last; /* in topological order */
     VECTOR(struct sol_tensor *) tensors, inputs, params;
     VECTOR(struct graph_output) outputs;
+    VECTOR(struct graph_dim) dims; /* by number */
+    VECTOR(struct graph_check) checks;
     int nlayers, ntensors; /* ids given so far */
     int removed;           /* how many of `tensors` belong to removed layers (`from` is NULL) */
 };
@@ -139,8 +152,9 @@ static inline intptr_t tensor_uses(const struct sol_tensor *t)
 {
     return (intptr_t)t->user;
 }
-int64_t tensor_elements(const struct sol_tensor *t);
+int64_t tensor_elements(const struct sol_tensor *t); /* sizes: they may vary */
 int64_t tensor_bytes(const struct sol_tensor *t);
+bool tensor_size_varies(const struct sol_tensor *t); /* does one of its dimensions? */
 /* uniform.c: is t a constant whose elements are all the same number (not NaN)? */
 bool tensor_uniform(const struct sol_tensor *t, double *out_v);
 /* programs.c. A graph with a gradient holds three programs. `prepare` computes what depends on parameters and constants
@@ -156,6 +170,13 @@ bool graph_is_joint(const struct sol_graph *g); /* does it have a backward progr
 sol_status graph_verify(struct sol_graph *g);
 /* copy.c. Names, data and loops are shared, so destroy the copy first. */
 sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g);
+/* The same network with numbers (or other forms) in place of its dimensions: layers are bound again. Checks that `dim`
+ * is within the limits, and what must hold for it. Without a gradient. */
+sol_status graph_at(const struct sol_graph *g, const int64_t *dim, struct sol_graph **out_g);
+/* dims.c: are these sizes possible? SOL_ERR_INVALID names the dimension, or the layer that does not fit. */
+sol_status graph_check_dims(const struct sol_graph *g, const int64_t *dim);
+/* Adds what the loops of a layer need to the checks. */
+sol_status graph_need(struct sol_graph *g, const struct sol_layer *l, const struct loops *loops);
 /* Flops and bytes of loops, a layer or a graph as written; for tests of passes, reports, and the choice of what
  * backward recomputes. */
 double loops_flops(const struct loops *loops);

@@ -14,6 +14,7 @@ struct loops_memory {
     VECTOR(struct loops_ivar) ivars;
     VECTOR(struct loops_tensor) tensors;
     VECTOR(struct loops_stmt) stmts;
+    VECTOR(int64_t) needs;
 };
 #define SHOW(l, rows) ((l)->rows.at = (l)->memory->rows.at, (l)->rows.n = (l)->memory->rows.n)
 #define APPEND(l, rows, row)                      \
@@ -200,6 +201,11 @@ void loops_set_user(struct loops *loops, int tensor, void *user)
     loops->memory->tensors.at[tensor].user = user;
 }
 
+void loops_need(struct loops *loops, int64_t size)
+{
+    if (!size_le(0, size)) APPEND(loops, needs, size);
+}
+
 void loops_set_stmt(struct loops *loops, int i, struct loops_stmt s)
 {
     loops->memory->stmts.at[i] = s;
@@ -296,7 +302,7 @@ bool ex_is_contraction(const struct loops *loops, int32_t node)
 int64_t loops_elements(const struct loops_tensor *t)
 {
     int64_t n = 1;
-    for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
+    for (int d = 0; d < t->ndim; d++) n = size_mul(n, t->shape[d]);
     return n;
 }
 
@@ -328,9 +334,27 @@ int64_t ivars_points(const struct loops *loops, uint64_t ivars)
     for (int i = 0; i < loops->ivars.n; i++) {
         if (!(ivars >> i & 1)) continue;
         if (!loops->ivars.at[i].size) return 0;
-        more |= __builtin_mul_overflow(n, loops->ivars.at[i].size, &n);
+        more |= __builtin_mul_overflow(n, size_hint(loops->ivars.at[i].size), &n);
     }
     return more ? INT64_MAX : n;
+}
+
+int64_t ivars_size(const struct loops *loops, uint64_t ivars)
+{
+    int64_t n = 1;
+    for (int i = 0; i < loops->ivars.n; i++)
+        if (ivars >> i & 1) n = size_mul(n, loops->ivars.at[i].size);
+    return n;
+}
+
+bool loops_vary(const struct loops *loops)
+{
+    for (int i = 0; i < loops->ivars.n; i++)
+        if (size_varies(loops->ivars.at[i].size)) return true;
+    for (int i = 0; i < loops->tensors.n; i++)
+        for (int d = 0; d < loops->tensors.at[i].ndim; d++)
+            if (size_varies(loops->tensors.at[i].shape[d])) return true;
+    return false;
 }
 
 void ex_walk(const struct loops *loops, int32_t node, void (*visit)(void *user, int32_t node), void *user)
@@ -453,8 +477,8 @@ static bool affine_term(struct affine *f, int ivar, int64_t k)
     int at = 0;
     while (at < f->n && f->ivar[at] < ivar) ++at;
     if (at < f->n && f->ivar[at] == ivar) {
-        if (__builtin_add_overflow(f->coef[at], k, &f->coef[at])) return false;
-        if (f->coef[at]) return true;
+        f->coef[at] = size_add(f->coef[at], k);
+        if (f->coef[at]) return f->coef[at] != SIZE_BAD;
         for (--f->n; at < f->n; ++at) {
             f->ivar[at] = f->ivar[at + 1];
             f->coef[at] = f->coef[at + 1];
@@ -475,20 +499,17 @@ static bool affine_term(struct affine *f, int ivar, int64_t k)
 static bool affine_add(const struct loops *loops, int32_t node, int64_t k, struct affine *f)
 {
     const struct ex *e = &loops->ex.at[node];
-    int64_t v, minus;
+    if (k == SIZE_BAD) return false;
     switch (e->kind) {
-    case EX_INT: return !__builtin_mul_overflow(e->u.i, k, &v) && !__builtin_add_overflow(f->c, v, &f->c);
+    case EX_INT: return (f->c = size_add(f->c, size_mul(e->u.i, k))) != SIZE_BAD;
     case EX_IVAR: return affine_term(f, e->tensor, k);
-    case EX_NEG: return !__builtin_sub_overflow((int64_t)0, k, &minus) && affine_add(loops, e->a, minus, f);
+    case EX_NEG: return affine_add(loops, e->a, size_sub(0, k), f);
     case EX_ADD: return affine_add(loops, e->a, k, f) && affine_add(loops, e->b, k, f);
-    case EX_SUB:
-        return affine_add(loops, e->a, k, f) && !__builtin_sub_overflow((int64_t)0, k, &minus) &&
-               affine_add(loops, e->b, minus, f);
+    case EX_SUB: return affine_add(loops, e->a, k, f) && affine_add(loops, e->b, size_sub(0, k), f);
     case EX_MUL: {
         bool left = loops->ex.at[e->a].kind == EX_INT;
         const struct ex *factor = &loops->ex.at[left ? e->a : e->b];
-        if (factor->kind != EX_INT || __builtin_mul_overflow(factor->u.i, k, &v)) return false;
-        return affine_add(loops, left ? e->b : e->a, v, f);
+        return factor->kind == EX_INT && affine_add(loops, left ? e->b : e->a, size_mul(factor->u.i, k), f);
     }
     default: return false;
     }

@@ -14,7 +14,7 @@
 #ifndef SOL_LOOPS_H
 #define SOL_LOOPS_H
 
-#include "base/base.h"
+#include "base/size.h"
 
 #pragma GCC diagnostic warning "-Wcast-qual" /* code that sees loops must not cast const away */
 
@@ -61,6 +61,7 @@ struct ex {
     } u;
 };
 
+/* Sizes, integer constants, and the coefficients and constants of affine forms may be sizes that vary (base/size.h). */
 struct loops_ivar {
     char name[12]; /* "P1": prints like this; unique within the loops */
     int64_t size;
@@ -97,7 +98,9 @@ struct loops {
     LOOPS_ROWS(struct loops_ivar) ivars;
     LOOPS_ROWS(struct loops_tensor) tensors;
     LOOPS_ROWS(struct loops_stmt) stmts; /* each after those that it depends on */
-    struct loops_memory *memory;         /* the same arrays, writable in loops.c only */
+    /* Of loops that opdef_bind just made: sizes that must not be negative, which is not proven. Copies have none. */
+    LOOPS_ROWS(int64_t) needs;
+    struct loops_memory *memory; /* the same arrays, writable in loops.c only */
 };
 
 /* -- loops.c: making */
@@ -116,6 +119,7 @@ int loops_table(struct loops *loops, const char *name, enum sol_dtype t, int ndi
                 const void *values);
 int loops_tensor_like(struct loops *loops, const struct loops_tensor *t); /* a copy of t with a unique name */
 void loops_stmt(struct loops *loops, struct loops_stmt s);
+void loops_need(struct loops *loops, int64_t size); /* a size that must not be negative */
 /* These change loops that are being built: a tensor, a statement, all statements, the size of an index variable.
  * loops_drop_ivars removes index variables from number n on, which must be unused. */
 void loops_set_tensor(struct loops *loops, int i, struct loops_tensor t);
@@ -163,10 +167,15 @@ int32_t ex_from_affine(struct loops *loops, const struct affine *f);
 uint64_t ex_ivars(const struct loops *loops, int32_t node); /* free index variables below a node */
 /* the index variables of the written element */
 uint64_t stmt_ivars(const struct loops *loops, const struct loops_stmt *s);
-int64_t ivars_points(const struct loops *loops, uint64_t ivars); /* product of the sizes; INT64_MAX on overflow */
-bool ex_reads_data(const struct loops *loops, int32_t node);     /* does it read a tensor that is not a TABLE? */
-bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min,
-              int64_t *out_max); /* of an integer expression */
+/* The product of the sizes; INT64_MAX on overflow. Of sizes that vary it takes the hints: for costs only. */
+int64_t ivars_points(const struct loops *loops, uint64_t ivars);
+int64_t ivars_size(const struct loops *loops, uint64_t ivars); /* the product as a size */
+bool loops_vary(const struct loops *loops);                    /* does any size of them vary? */
+bool ex_reads_data(const struct loops *loops, int32_t node);   /* does it read a tensor that is not a TABLE? */
+/* The range of an integer expression in numbers, whatever the sizes that vary are. ex_bounds gives the same as sizes,
+ * which are tighter: compare them with size_le and size_lt. */
+bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min, int64_t *out_max);
+bool ex_bounds(const struct loops *loops, int32_t node, int64_t *out_min, int64_t *out_max);
 bool ex_is_int(const struct loops *loops, int32_t node);
 bool ex_is_unsigned(const struct loops *loops, int32_t node); /* integers are unsigned if, as in C, a u64 takes part */
 int ex_list_length(const struct loops *loops, int32_t first);

@@ -34,8 +34,8 @@ int64_t bind_size(struct bind *b, int ivar, int c)
 static int64_t whole_size(struct bind *b, int ivar)
 {
     int64_t n = 1;
-    for (int c = 0; c < bind_rank(b, ivar); ++c)
-        if (__builtin_mul_overflow(n, bind_size(b, ivar, c), &n)) bind_fail(b, "sizes overflow");
+    for (int c = 0; c < bind_rank(b, ivar); ++c) n = size_mul(n, bind_size(b, ivar, c));
+    if (n == SIZE_BAD) bind_fail(b, "sizes overflow");
     return n;
 }
 
@@ -154,7 +154,7 @@ static int32_t lower_dig(struct bind *b, const struct ex *e, int c)
     int64_t behind = 1;
     int i = bind_one(b, e->tensor, c);
     if (i < 0) return ex_int(b->l, 0);
-    for (int d = i + 1; d < bind_rank(b, e->tensor); ++d) behind *= bind_size(b, e->tensor, d);
+    for (int d = i + 1; d < bind_rank(b, e->tensor); ++d) behind = size_mul(behind, bind_size(b, e->tensor, d));
     int64_t n = bind_size(b, e->tensor, i);
     if (!n || !behind) return ex_int(b->l, 0);
     int32_t x = ex_binary(b->l, EX_FLOOR, bind_lower(b, e->a, -1), ex_int(b->l, behind));

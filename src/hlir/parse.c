@@ -33,7 +33,7 @@ static sol_status fail(struct parser *p, const char *expected)
 static void blanks(struct parser *p)
 {
     while (*p->at == ' ' || *p->at == '\t' || *p->at == '\r') p->at++;
-    if (*p->at == '#') p->at += strcspn(p->at, "\n");
+    if (*p->at == '#' && !isdigit((unsigned char)p->at[1])) p->at += strcspn(p->at, "\n"); /* #0 is a dimension */
 }
 
 static bool at_end(struct parser *p)
@@ -89,6 +89,34 @@ static sol_status integer(struct parser *p, int64_t *out)
     const char *digits = p->at + (*p->at == '-');
     if (!isdigit((unsigned char)*digits)) return fail(p, "an integer");
     *out = strtoll(p->at, &end, 10);
+    p->at = end;
+    return SOL_OK;
+}
+
+/* A number or a form: "12*#0+3", up to the next blank, comma or bracket of the line's own. */
+static bool is_form(const char *s)
+{
+    int depth = 0;
+    for (; *s && !strchr(" \t\r\n]\"", *s) && !(*s == ',' && !depth); s++) {
+        if (*s == '#') return true;
+        depth += (*s == '(') - (*s == ')');
+    }
+    return false;
+}
+
+static const char *form(struct parser *p, const char *text, int64_t *out)
+{
+    int64_t dims[SIZE_MOST_DIMS] = {0};
+    for (int i = 0; i < p->g->dims.n; i++) dims[i] = p->g->dims.at[i].size;
+    return size_parse(text, p->g->dims.n, dims, out);
+}
+
+static sol_status size(struct parser *p, int64_t *out)
+{
+    blanks(p);
+    if (!is_form(p->at)) return integer(p, out);
+    const char *end = form(p, p->at, out);
+    if (!end) return fail(p, "a size: a number, or an expression of the dimensions above, such as 12*#0+3");
     p->at = end;
     return SOL_OK;
 }
@@ -171,7 +199,7 @@ static sol_status typed(struct parser *p, struct typed *out)
             out->purpose[out->ndim] = *p->at;
             p->at += 2;
         }
-        TRY(integer(p, &out->shape[out->ndim]));
+        TRY(size(p, &out->shape[out->ndim]));
         out->ndim++;
     }
     return SOL_OK;
@@ -336,13 +364,20 @@ static sol_status number_list(struct parser *p, struct opdef_attr *v)
     bool list = take(p, "["), real = false, closed = list && take(p, "]");
     while (!closed) {
         blanks(p);
-        char *end;
-        double r = strtod(p->at, &end);
-        if (end == p->at) return fail(p, "a number");
-        for (const char *s = p->at; s < end; s++) real |= *s != '-' && !isdigit((unsigned char)*s);
-        PUSH(p->a, reals, r);
-        PUSH(p->a, ints, real ? 0 : strtoll(p->at, NULL, 10));
-        p->at = end;
+        if (is_form(p->at)) {
+            int64_t v;
+            TRY(size(p, &v));
+            PUSH(p->a, reals, 0);
+            PUSH(p->a, ints, v);
+        } else {
+            char *end;
+            double r = strtod(p->at, &end);
+            if (end == p->at) return fail(p, "a number");
+            for (const char *s = p->at; s < end; s++) real |= *s != '-' && !isdigit((unsigned char)*s);
+            PUSH(p->a, reals, r);
+            PUSH(p->a, ints, real ? 0 : strtoll(p->at, NULL, 10));
+            p->at = end;
+        }
         if (!list) break;
         closed = take(p, "]");
         if (!closed) TRY(need(p, ","));
@@ -354,17 +389,42 @@ static sol_status number_list(struct parser *p, struct opdef_attr *v)
     return SOL_OK;
 }
 
+/* Operator definitions have forms in them, "(12*#0)"; SOL's own texts have their names. */
+static sol_status names_of_forms(struct parser *p, const char **text)
+{
+    struct text t = text_new(p->a);
+    if (!p->g->dims.n || !strchr(*text, '#')) return SOL_OK;
+    for (const char *s = *text; *s;) {
+        const bool dim = *s == '#' && isdigit((unsigned char)s[1]);
+        int64_t v = 0;
+        const char *end = s + 1;
+        if (dim) {
+            const int i = atoi(s + 1);
+            if (i >= p->g->dims.n) return fail(p, "a dimension that is declared above");
+            v = p->g->dims.at[i].size;
+            while (isdigit((unsigned char)*end)) end++;
+            text_put(&t, "%lld", (long long)v);
+        } else {
+            text_add(&t, s, 1);
+        }
+        s = end;
+    }
+    *text = t.at;
+    return SOL_OK;
+}
+
 static sol_status attribute(struct parser *p, struct opdef_attr *v)
 {
     *v = (struct opdef_attr){.n = -1};
     TRY(identifier(p, &v->name));
     TRY(need(p, "="));
     blanks(p);
-    bool number = isdigit((unsigned char)*p->at) || strchr("-[", *p->at) || !strncmp(p->at, "inf", 3) ||
-                  !strncmp(p->at, "nan", 3);
+    bool number = isdigit((unsigned char)*p->at) || strchr("-[(", *p->at) || is_form(p->at) ||
+                  !strncmp(p->at, "inf", 3) || !strncmp(p->at, "nan", 3);
     if (number) return number_list(p, v);
     v->kind = ATTR_TEXT;
-    return word(p, &v->text);
+    TRY(word(p, &v->text));
+    return names_of_forms(p, &v->text);
 }
 
 struct layer_line {
@@ -431,14 +491,39 @@ static sol_status layer_line(struct parser *p)
     return SOL_OK;
 }
 
+static sol_status dim_value(struct parser *p, const char *name, int64_t *out)
+{
+    if (!take_word(p, name)) return SOL_OK;
+    TRY(need(p, "="));
+    return integer(p, out);
+}
+
+/* dim #0 "batch" hint=8 min=1 max=64 multiple=1 */
+static sol_status dim_line(struct parser *p)
+{
+    const char *name;
+    int64_t number = -1, made, max = 0;
+    struct size_dim d = {.index = p->g->dims.n, .hint = 1, .min = 1, .multiple = 1};
+    TRY(need(p, "#"));
+    TRY(integer(p, &number));
+    if (number != p->g->dims.n) return fail(p, "dimensions by ascending number, from #0 on");
+    TRY(optional_name(p, &name));
+    TRY(dim_value(p, "hint", &d.hint));
+    TRY(dim_value(p, "min", &d.min));
+    TRY(dim_value(p, "max", &max));
+    TRY(dim_value(p, "multiple", &d.multiple));
+    return sol_graph_dim(p->g, name, &(struct sol_dim_limits){d.hint, d.min, max, d.multiple}, &made);
+}
+
 static sol_status parse_line(struct parser *p)
 {
+    if (take_word(p, "dim")) return dim_line(p);
     if (*p->at == '%') return layer_line(p);
     if (take_word(p, "input")) return given_line(p, TENSOR_INPUT);
     if (take_word(p, "param")) return given_line(p, TENSOR_PARAM);
     if (take_word(p, "const")) return constant_line(p);
     if (take_word(p, "output")) return output_line(p);
-    return fail(p, "input, param, const, output or a layer");
+    return fail(p, "dim, input, param, const, output or a layer");
 }
 
 static sol_status parse(struct parser *p)

@@ -175,7 +175,7 @@ static void show_table(const struct loops_tensor *t, struct text *out)
     }
 }
 
-void loops_print(const struct loops *loops, struct text *out)
+static void print_all(const struct loops *loops, struct text *out)
 {
     static const char *const roles[] = {"input", "output", "temp", "table"};
     text_put(out, "%s\n", loops->name);
@@ -200,6 +200,24 @@ void loops_print(const struct loops *loops, struct text *out)
         if (s->scan_step) text_put(out, "  -- scan %s%+d", loops->ivars.at[s->scan_ivar].name, s->scan_step);
         text_put(out, "\n");
     }
+}
+
+/* What `print` writes, with forms in place of the names of sizes that vary. */
+static void fill_sizes(const struct loops *loops, struct text *out, const struct text *made)
+{
+    uint32_t dims;
+    int64_t bad;
+    if (loops_vary(loops))
+        size_fill(out, made->at, NULL, &dims, &bad);
+    else
+        text_add(out, made->at, made->n);
+}
+
+void loops_print(const struct loops *loops, struct text *out)
+{
+    struct text made = text_new(out->arena);
+    print_all(loops, &made);
+    fill_sizes(loops, out, &made);
 }
 
 /* -- as an operator definition */

@@ -50,7 +50,7 @@ static void put_type(struct text *out, const struct sol_tensor *t)
     for (int d = 0; d < t->ndim; d++) {
         if (d) text_put(out, " ");
         if (t->dim[d].purpose) text_put(out, "%c=", t->dim[d].purpose);
-        text_put(out, "%lld", (long long)t->dim[d].size);
+        size_print(out, t->dim[d].size);
     }
     text_put(out, "]");
 }
@@ -122,14 +122,18 @@ static void put_attr(struct text *out, const struct opdef_attr *v)
 {
     text_put(out, " %s=", v->name);
     if (v->kind == ATTR_TEXT) {
-        put_word(out, v->text);
+        struct text filled = text_new(out->arena);
+        uint32_t dims;
+        int64_t bad;
+        size_fill(&filled, v->text, NULL, &dims, &bad);
+        put_word(out, dims ? filled.at : v->text);
         return;
     }
     if (v->n >= 0) text_put(out, "[");
     for (int i = 0; i < (v->n < 0 ? 1 : v->n); i++) {
         if (i) text_put(out, ",");
         if (v->kind == ATTR_INT)
-            text_put(out, "%lld", (long long)v->ints[i]);
+            size_print(out, v->ints[i]);
         else
             put_real(out, v->reals[i]);
     }
@@ -169,6 +173,13 @@ void graph_print(const struct sol_graph *g, struct text *out)
     text_put(out, "graph ");
     put_quoted(out, g->name);
     text_put(out, "\n");
+    for (int i = 0; i < g->dims.n; i++) {
+        const struct graph_dim *d = &g->dims.at[i];
+        text_put(out, "dim #%d ", i);
+        put_quoted(out, d->name);
+        text_put(out, " hint=%lld min=%lld max=%lld multiple=%lld\n", (long long)d->dim.hint, (long long)d->dim.min,
+                 (long long)d->dim.max, (long long)d->dim.multiple);
+    }
     for (int i = 0; i < g->tensors.n; i++) {
         const struct sol_tensor *t = g->tensors.at[i];
         static const char *const words[] = {"", "input", "param", "const"};

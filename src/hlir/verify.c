@@ -101,6 +101,12 @@ static bool check_node(struct check *c, int32_t node)
 
 static bool check_places(struct check *c, int32_t node, bool guarded);
 
+/* Is a range of indices outside of a dimension? Of sizes that vary, the hints are looked at: not all is proven. */
+static bool leaves(int64_t low, int64_t high, int64_t size)
+{
+    return size_hint(low) < 0 || size_hint(high) >= size_hint(size);
+}
+
 /* A read must stay inside its tensor unless it has a guard or a value for outside. */
 static bool check_inside(struct check *c, const struct ex *e)
 {
@@ -108,8 +114,8 @@ static bool check_inside(struct check *c, const struct ex *e)
     int d = 0;
     for (int32_t i = e->a; i; i = c->l->ex.at[i].next, d++) {
         int64_t low, high;
-        if (ex_reads_data(c->l, i) || !ex_range(c->l, i, &low, &high) || low > high) continue;
-        if (low < 0 || high >= t->shape[d])
+        if (ex_reads_data(c->l, i) || !ex_bounds(c->l, i, &low, &high) || size_lt(high, low)) continue;
+        if (leaves(low, high, t->shape[d]))
             return wrong(c, "a read of %s, dimension %d: expected an index in 0..%lld, got %lld..%lld", t->name, d,
                          (long long)t->shape[d] - 1, (long long)low, (long long)high);
     }
@@ -152,8 +158,8 @@ static bool check_write(struct check *c, const struct loops_stmt *s, int o)
         struct affine f;
         int64_t low, high;
         if (!ex_affine(loops, i, &f)) return wrong(c, "%s: dimension %d: expected an affine index", t->name, d);
-        if (!ivars_points(loops, stmt_ivars(loops, s)) || !ex_range(loops, i, &low, &high)) continue;
-        if (low < 0 || high >= t->shape[d])
+        if (!ivars_points(loops, stmt_ivars(loops, s)) || !ex_bounds(loops, i, &low, &high)) continue;
+        if (leaves(low, high, t->shape[d]))
             return wrong(c, "%s: dimension %d: expected to write in 0..%lld, got %lld..%lld", t->name, d,
                          (long long)t->shape[d] - 1, (long long)low, (long long)high);
     }
