@@ -82,12 +82,12 @@ struct found {
 static void collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, bool contraction,
                     struct found *out)
 {
-    const bool deep = contraction && depth_of(c) >= DEEP;
+    const bool deep = contraction && depth_of(c) >= DEEP, vary = cluster_varies(c);
     for (int i = 0; solvers[i]; i++) {
         const struct solver *s = solvers[i];
         const char *why = NULL;
         if (p->forced && p->forced != s && !s->reference) continue;
-        if (!s->applicable(sc, c, &why)) continue;
+        if ((vary && !s->dynamic) || !s->applicable(sc, c, &why)) continue;
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
         const int nv = s->variants(sc, c, v);
@@ -109,7 +109,7 @@ static double packing(const struct plan *p, const struct cluster *c, const struc
         if (!c->memory[k->pack[i].tensor].constant) continue;
         for (int n = 0; n < 2; n++) {
             double size = (n + 1) * dtype_def(t[n].dtype)->bytes;
-            for (int d = 0; d < t[n].ndim; d++) size *= (double)t[n].shape[d];
+            for (int d = 0; d < t[n].ndim; d++) size *= (double)size_hint(t[n].shape[d]);
             bytes += size;
         }
     }

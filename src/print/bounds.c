@@ -56,13 +56,13 @@ static bool difference(const struct loops *loops, int32_t a, int32_t b, struct a
 {
     struct affine x, y;
     if (!ex_affine(loops, a, &x) || !ex_affine(loops, b, &y)) return false;
-    *out = (struct affine){.c = x.c - y.c};
+    *out = (struct affine){.c = size_sub(x.c, y.c)};
     int i = 0, j = 0;
     while (i < x.n || j < y.n) {
         const bool left = j == y.n || (i < x.n && x.ivar[i] <= y.ivar[j]);
         const bool right = i == x.n || (j < y.n && y.ivar[j] <= x.ivar[i]);
         const int ivar = left ? x.ivar[i] : y.ivar[j];
-        const int64_t c = (left ? x.coef[i++] : 0) - (right ? y.coef[j++] : 0);
+        const int64_t c = size_sub(left ? x.coef[i++] : 0, right ? y.coef[j++] : 0);
         if (!c) continue;
         if (out->n == COUNT_OF(out->coef)) return false;
         out->ivar[out->n] = (uint8_t)ivar;
@@ -81,29 +81,24 @@ int nest_decide(const struct print_expr *p, int32_t part)
     if (!p->ivars || !ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return -1;
     if (!difference(p->loops, less ? e->a : e->b, less ? e->b : e->a, &a)) return -1;
     expr_fold(p, &a);
-    int64_t most = a.c, least = a.c;
-    for (int i = 0; i < a.n; i++) {
-        const struct print_ivar *known = &p->ivars[a.ivar[i]];
-        const int64_t low = known->known ? known->low : 0;
-        const int64_t high = known->known ? known->high : p->loops->ivars.at[a.ivar[i]].size - 1;
-        most += a.coef[i] * (a.coef[i] > 0 ? high : low);
-        least += a.coef[i] * (a.coef[i] > 0 ? low : high);
-    }
-    if (equal || other) return most < 0 || least > 0 ? other : most == 0 && least == 0 ? equal : -1;
-    if (strict ? most < 0 : most <= 0) return 1;
-    return (strict ? least >= 0 : least > 0) ? 0 : -1;
+    int64_t most, least;
+    if (!expr_affine_bounds(p, &a, &least, &most)) return -1;
+    const bool below = size_lt(most, 0), above = size_lt(0, least);
+    if (equal || other) return below || above ? other : most == 0 && least == 0 ? equal : -1;
+    if (strict ? below : size_le(most, 0)) return 1;
+    return (strict ? size_le(0, least) : above) ? 0 : -1;
 }
 
 static const char *sum_text(struct print_expr *p, const struct affine *a, int64_t sign, int64_t plus)
 {
     struct text t = text_new(p->out->arena);
     for (int i = 0; i < a->n; i++) {
-        const int64_t c = sign * a->coef[i];
+        const int64_t c = size_mul(sign, a->coef[i]);
         text_put(&t, c < 0 ? (i ? " - " : "-") : i ? " + " : "");
         if (llabs(c) != 1) text_put(&t, "%lld * ", llabs(c));
         text_put(&t, "%s", expr_ivar_base(p, a->ivar[i]));
     }
-    const int64_t c = sign * a->c + plus;
+    const int64_t c = size_add(size_mul(sign, a->c), plus);
     if (!a->n)
         text_put(&t, "%" PRId64, c);
     else if (c)
@@ -115,19 +110,22 @@ static const char *sum_text(struct print_expr *p, const struct affine *a, int64_
 static const char *quotient(struct print_expr *p, const struct affine *rest, int64_t sign, int64_t plus, int64_t c,
                             int64_t behind)
 {
-    if (!rest->n) return SAY(p, "%" PRId64, floor_div(sign * rest->c + plus, c) + behind);
-    if (c == 1) return sum_text(p, rest, sign, plus + behind);
+    const int64_t constant = size_add(size_mul(sign, rest->c), plus);
+    if (!rest->n) return SAY(p, "%" PRId64, size_add(size_floor_div(constant, c), behind));
+    if (c == 1) return sum_text(p, rest, sign, size_add(plus, behind));
     /* a multiple of c is added, because C's division rounds towards zero */
-    int64_t low = sign * rest->c + plus;
+    struct affine all = {.n = rest->n, .c = constant};
     for (int i = 0; i < rest->n; i++) {
-        const int64_t k = sign * rest->coef[i];
-        const struct print_ivar *known = p->ivars ? &p->ivars[rest->ivar[i]] : NULL;
-        const bool set = known && known->known;
-        low += k * (k > 0 ? (set ? known->low : 0) : set ? known->high : p->loops->ivars.at[rest->ivar[i]].size - 1);
+        all.ivar[i] = rest->ivar[i];
+        all.coef[i] = size_mul(sign, rest->coef[i]);
     }
-    const int64_t up = low < 0 ? (-low + c - 1) / c : 0;
+    int64_t low, high;
+    const bool bounded = expr_affine_bounds(p, &all, &low, &high);
+    if (!bounded || (size_varies(low) && !size_le(0, low)))
+        return SAY(p, "@sol_floordiv_i64(%s, %" PRId64 ") + %" PRId64, sum_text(p, rest, sign, plus), c, behind);
+    const int64_t up = size_le(0, low) ? 0 : ceil_div(-low, c);
     const int64_t after = behind - up;
-    const char *text = SAY(p, "(%s) / %" PRId64, sum_text(p, rest, sign, plus + up * c), c);
+    const char *text = SAY(p, "(%s) / %" PRId64, sum_text(p, rest, sign, size_add(plus, up * c)), c);
     return after ? SAY(p, "%s %c %" PRId64, text, after < 0 ? '-' : '+', after < 0 ? -after : after) : text;
 }
 
@@ -154,7 +152,7 @@ static bool clip(struct print_expr *p, int32_t part, int ivar, uint64_t unknown,
         rest.ivar[rest.n] = a.ivar[i];
         rest.coef[rest.n++] = a.coef[i];
     }
-    if (!c) return false;
+    if (!c || (size_varies(c) && !size_le(1, c))) return false;
     expr_fold(p, &rest);
     if (c > 0)
         *out_high = quotient(p, &rest, -1, -strict, c, 1);

@@ -105,7 +105,8 @@ static void see_safe(void *user, int32_t node)
     int64_t low, high;
     int d = 0;
     for (int32_t i = e->a; i; i = s->loops->ex.at[i].next, d++)
-        if (!ex_range(s->loops, i, &low, &high) || low < 0 || high >= s->loops->tensors.at[e->tensor].shape[d])
+        if (!ex_bounds(s->loops, i, &low, &high) || !size_le(0, low) ||
+            !size_lt(high, s->loops->tensors.at[e->tensor].shape[d]))
             s->ok = false;
 }
 
@@ -274,7 +275,7 @@ static const char *divide_int(struct print_expr *p, const struct ex *e, const ch
 {
     const struct ex *by = print_ex(p, e->b);
     int64_t low, high;
-    const bool plain = by->kind == EX_INT && by->u.i > 0 && expr_range(p, e->a, &low, &high) && low >= 0;
+    const bool plain = by->kind == EX_INT && size_le(1, by->u.i) && expr_range(p, e->a, &low, &high) && low >= 0;
     const char *name = SAY(p, "@sol_%s_%s", e->kind == EX_FLOOR ? "floordiv" : "remainder", computes[k].name);
     if (plain && p->lanes == 1) return SAY(p, "(%s %s %s)", a, e->kind == EX_FLOOR ? "/" : "%", b);
     if (p->lanes == 1) return SAY(p, "%s(%s, %s)", name, a, b);
@@ -490,7 +491,7 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
     const enum compute natural = expr_natural(p->loops, node);
     if (compute_is_int(natural)) {
         const bool real = !compute_is_int(k);
-        if (real && e->kind == EX_INT) return constant(p, (double)e->u.i, k);
+        if (real && e->kind == EX_INT && !size_varies(e->u.i)) return constant(p, (double)e->u.i, k);
         if (real && e->kind == EX_READ) return expr_read(p, node, k);
         if (real && (e->kind == EX_TEST || expr_is_condition(e))) return expr_test(p, node, k);
         return expr_convert(p, value_int(p, node, natural), natural, k);

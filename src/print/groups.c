@@ -197,7 +197,7 @@ static double spread(const struct print_plan *pl, int tensor)
     const int64_t bytes = dtype_def(t->dtype)->bytes;
     int64_t stride = 0;
     for (int d = 0; d < t->ndim; d++) {
-        const int64_t by = llabs(pl->cluster.memory[tensor].stride[d]) * bytes;
+        const int64_t by = llabs(size_hint(pl->cluster.memory[tensor].stride[d])) * bytes;
         if (t->shape[d] > 1 && by > bytes && (!stride || by < stride)) stride = by;
     }
     return (double)MAX(1, MIN(stride & -stride, PAGE) / (pl->lanes * bytes));
@@ -212,7 +212,7 @@ static double touched(const struct print_plan *pl, const struct print_group *g)
     for (int t = 0; t < loops->tensors.n; t++) {
         if (loops->tensors.at[t].role == LOOPS_TABLE || !group_uses(loops, g, t)) continue;
         double n = dtype_def(loops->tensors.at[t].dtype)->bytes;
-        for (int d = 0; d < loops->tensors.at[t].ndim; d++) n *= (double)loops->tensors.at[t].shape[d];
+        for (int d = 0; d < loops->tensors.at[t].ndim; d++) n *= (double)size_hint(loops->tensors.at[t].shape[d]);
         bytes += columns ? n * spread(pl, t) : n;
     }
     return bytes / (double)MAX(1, parallel(pl, g->shared));
@@ -324,19 +324,19 @@ static void place(struct print_plan *pl, int tensor)
         const int d = last < 0 || i < last ? i : i == t->ndim - 1 ? last : i + 1;
         if (users == 1 && dimension_shared(loops, only, tensor, d)) continue; /* stride 0 */
         m->stride[d] = at->elements;
-        at->elements *= t->shape[d];
+        at->elements = size_mul(at->elements, t->shape[d]);
     }
-    at->elements = MAX(at->elements, 1);
-    const int64_t room = (at->elements * bytes + 127) / 64 * 64;
+    if (!at->elements) at->elements = 1;
+    const int64_t room = size_mul(size_floor_div(size_add(size_mul(at->elements, bytes), 127), 64), 64);
     at->place = TEMP_WORK;
-    if (users == 1 && at->elements * bytes <= 1024)
+    if (users == 1 && !size_varies(at->elements) && at->elements * bytes <= 1024)
         at->place = TEMP_LOCAL;
-    else if (users == 1 && ivars_points(loops, only->shared) > 1)
+    else if (users == 1 && !size_le(ivars_size(loops, only->shared), 1))
         at->place = TEMP_SCRATCH;
     int64_t *total = at->place == TEMP_WORK ? &pl->work_bytes : &pl->scratch_bytes;
     if (at->place == TEMP_LOCAL) return;
     at->offset = *total;
-    *total += room;
+    *total = size_add(*total, room);
 }
 
 struct print_plan *groups_make(const struct solver_context *sc, const struct cluster *c, int lanes)
@@ -363,7 +363,7 @@ struct print_plan *groups_make(const struct solver_context *sc, const struct clu
             continue;
         }
         double n = dtype_def(t->dtype)->bytes;
-        for (int d = 0; d < t->ndim; d++) n *= (double)t->shape[d];
+        for (int d = 0; d < t->ndim; d++) n *= (double)size_hint(t->shape[d]);
         if (t->role != LOOPS_TABLE) pl->bytes += n;
     }
     return pl;

@@ -20,43 +20,54 @@ static void zero_from(struct text *out, const struct halo *h, int i, const char 
         text_put(&at, " + i%d * %lld", i, (long long)h->dim[i].stride);
     }
     const struct halo_dim *d = &h->dim[inner];
-    const long long stride = d->stride, size = d->size, bytes = h->bytes;
-    if (d->low) text_line(out, "__builtin_memset(y + (%s) * %lld, 0, %lld);", at.at, bytes, d->low * stride * bytes);
+    const long long stride = d->stride, bytes = h->bytes;
+    if (d->low)
+        text_line(out, "__builtin_memset(y + (%s) * %lld, 0, %lld);", at.at, bytes,
+                  (long long)size_mul(d->low * bytes, stride));
     struct text deeper = text_new(out->arena);
     zero_from(&deeper, h, inner + 1, "0");
     if (deeper.n) {
-        text_open(out, "for (int64_t i%d = 0; i%d < %lld; ++i%d) {", inner, inner, size, inner);
+        text_open(out, "for (int64_t i%d = 0; i%d < %lld; ++i%d) {", inner, inner, (long long)d->size, inner);
         zero_from(out, h, inner + 1, arena_printf(out->arena, "%s + (i%d + %d) * %lld", at.at, inner, d->low, stride));
         text_close(out, "}");
     }
     if (d->high)
-        text_line(out, "__builtin_memset(y + (%s + %lld) * %lld, 0, %lld);", at.at, (d->low + size) * stride, bytes,
-                  d->high * stride * bytes);
+        text_line(out, "__builtin_memset(y + (%s + %lld) * %lld, 0, %lld);", at.at,
+                  (long long)size_mul(size_add(d->low, d->size), stride), bytes,
+                  (long long)size_mul(d->high * bytes, stride));
     for (int k = 0; k < opened; k++) text_close(out, "}");
 }
 
-void halo_kernel(struct arena *a, const struct halo *h, struct kernel *out)
+static bool varies(const struct halo *h)
+{
+    for (int i = 0; i < h->ndim; i++)
+        if (size_varies(h->dim[i].size) || size_varies(h->dim[i].stride)) return true;
+    return false;
+}
+
+sol_status halo_kernel(struct arena *a, const struct halo *h, struct kernel *out)
 {
     struct text t = text_new(a);
-    long long images = 1;
+    int64_t images = 1;
     int outer = 0;
-    for (; !has_halo(&h->dim[outer]); outer++) images *= h->dim[outer].size;
+    for (; !has_halo(&h->dim[outer]); outer++) images = size_mul(images, h->dim[outer].size);
     const struct halo_dim *d = &h->dim[outer];
-    const long long rows = d->low + d->size + d->high, stride = d->stride, bytes = h->bytes;
+    const long long rows = size_add(d->size, d->low + d->high), stride = d->stride, bytes = h->bytes;
     text_line(&t, "/* zeroes the halo, one row of dimension %d in memory a task */", outer);
     kernel_open(&t, 0);
     text_line(&t, "(void)f, (void)worker;");
-    text_line(&t, "char *@RESTRICT y = p[0] - %lld;", (long long)h->origin * bytes);
+    text_line(&t, "char *@RESTRICT y = p[0] - %lld;", (long long)size_mul(h->origin, bytes));
     text_open(&t, "for (int64_t task = task0; task < task1; ++task) {");
     text_line(&t, "const int64_t row = task %% %lld, at = task * %lld;", rows, stride);
-    text_open(&t, "if (row < %d || row >= %lld) {", d->low, d->low + (long long)d->size);
-    text_line(&t, "__builtin_memset(y + at * %lld, 0, %lld);", bytes, stride * bytes);
+    text_open(&t, "if (row < %d || row >= %lld) {", d->low, (long long)size_add(d->low, d->size));
+    text_line(&t, "__builtin_memset(y + at * %lld, 0, %lld);", bytes, (long long)size_mul(stride, bytes));
     text_line(&t, "continue;");
     text_close(&t, "}");
     zero_from(&t, h, outer + 1, "at");
     text_close(&t, "}");
     kernel_close(&t);
-    *out = (struct kernel){.source = t.at, .nstep = 1, .solver = "halo"};
-    out->step[0].tasks = rows * images;
+    *out = (struct kernel){.source = t.at, .nstep = 1, .solver = "halo", .variant = ""};
+    out->step[0].tasks = size_mul(rows, images);
     out->step[0].suffix = "halo";
+    return kernel_sizes(a, varies(h), out);
 }

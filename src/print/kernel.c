@@ -7,7 +7,7 @@
 
 #include "print/helpers.h"
 
-static const char step_prefix[] = "KERNEL_";
+static const char step_prefix[] = "KERNEL_", sizes_mark[] = "@SIZES\n";
 
 /* The number of the step, as text, if this is the name of a step's function; or NULL. */
 static const char *step_of(const char *name)
@@ -18,13 +18,50 @@ static const char *step_of(const char *name)
 
 void kernel_open(struct text *out, int step)
 {
-    text_put(out, "@%s%d\n{\n", step_prefix, step);
+    text_put(out, "@%s%d\n{\n%s", step_prefix, step, sizes_mark);
     out->indent++;
 }
 
 void kernel_close(struct text *out)
 {
     text_close(out, "}");
+}
+
+void kernel_open_sizes(struct text *out)
+{
+    text_put(out, "%s", sizes_mark);
+}
+
+/* Up to the next mark: declares the dimensions that are used there, and writes forms in place of their names. */
+static bool put_sized(struct text *out, const char *from, size_t n, bool function, int64_t *out_bad)
+{
+    struct text made = text_new(out->arena);
+    uint32_t dims;
+    const bool good = size_fill(&made, arena_printf(out->arena, "%.*s", (int)n, from), "s", &dims, out_bad);
+    for (int i = 0; i < SIZE_MOST_DIMS && function; i++)
+        if (dims >> i & 1) text_put(out, "    const int64_t s%d = f->sizes[%d];\n", i, i);
+    text_add(out, made.at, made.n);
+    return good;
+}
+
+sol_status kernel_sizes(struct arena *a, bool vary, struct kernel *k)
+{
+    struct text out = text_new(a);
+    bool function = false;
+    int64_t bad = 0;
+    for (const char *from = k->source;; function = true) {
+        const char *end = strstr(from, sizes_mark);
+        const size_t n = end ? (size_t)(end - from) : strlen(from);
+        if (!vary)
+            text_add(&out, from, n);
+        else if (!put_sized(&out, from, n, function, &bad))
+            return ctx_fail(arena_ctx(a), SOL_ERR_INTERNAL, "%s %s: %lld results from arithmetic on a size that varies",
+                            k->solver, k->variant, (long long)bad);
+        if (!end) break;
+        from = end + sizeof sizes_mark - 1;
+    }
+    k->source = out.at;
+    return SOL_OK;
 }
 
 struct text solver_text(const struct solver_context *sc)

@@ -70,7 +70,7 @@ static inline int target_lanes(const struct target *t, int bytes)
     return t->vector_bytes / bytes;
 }
 
-/* The memory layout of a tensor of a cluster: element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes.
+/* The memory layout of a tensor of a cluster; strides are sizes (base/size.h). Element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes.
  * Row-major has stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */
 struct memory {
     int64_t stride[SOL_MAX_DIMS];
@@ -87,6 +87,8 @@ struct cluster {
     int anchor;
 };
 
+bool cluster_varies(const struct cluster *c); /* does any size or stride of it vary? */
+
 #define KERNEL_MAX_STEPS 6
 #define KERNEL_STEP_NS 500.0 /* overhead of a step (barrier, cold code); the cost of every variant includes it */
 #define KERNEL_MAX_PACKS 8
@@ -101,7 +103,7 @@ struct kernel {
     const struct tree *tree; /* the calls that it consists of (tree.h); NULL: it calls no other kernels */
     int nstep;
     struct {
-        int64_t tasks;
+        int64_t tasks; /* a size, as all numbers of bytes below */
         const char *suffix; /* for the label: "input transform"; NULL: none */
     } step[KERNEL_MAX_STEPS];
     /* Operands p[0..]: the tensors of the loops that are neither TEMP nor TABLE, in order (packed ones in place of the
@@ -141,6 +143,7 @@ struct solver { /* a row of plan/solvers.c */
     bool blocks; /* keeps blocks of a product in registers and caches; without that, every product waits for memory */
     /* calls another library, which the cost model does not know well enough: a policy picks it, or the key forces it */
     bool foreign;
+    bool dynamic;  /* may it compute clusters whose sizes vary? */
     bool all_rows; /* needs more than one row at a time, and is not given up for a band of rows */
     /* Can it compute this cluster? If not, *out_why gets the reason (for reports). */
     bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);
@@ -161,6 +164,12 @@ const char *kernel_what(struct arena *a, const struct loops *loops);
  * @HELPER a helper; @RESTRICT qualifies a pointer. */
 void kernel_open(struct text *out, int step); /* the function of a step, up to its first line */
 void kernel_close(struct text *out);          /* its end */
+/* Sizes that vary are printed like numbers, by their names. kernel_sizes replaces them by C expressions over s0, s1, ..
+ * (size.h), which it declares at the beginning of each step's function, and of other functions that have a parameter
+ * `f`, the frame, and begin with kernel_open_sizes. vary: are there any? SOL_ERR_INTERNAL: a number results from
+ * arithmetic on names. */
+void kernel_open_sizes(struct text *out);
+sol_status kernel_sizes(struct arena *a, bool vary, struct kernel *k);
 /* With the helpers that it uses; names of the kernel's own are still marked. */
 struct source_text kernel_text(struct arena *a, const struct target *t, const char *source);
 const char *kernel_source(struct arena *a, const struct source_text *s, const char *symbol); /* a file of its own */
@@ -168,7 +177,7 @@ const char *kernel_source(struct arena *a, const struct source_text *s, const ch
 void kernel_member(struct text *out, const struct target *t, int number, const char *source);
 const char *kernel_member_step(struct arena *a, int number, int step); /* the marked name of its function */
 
-/* halo.c: the kernel that zeroes what lies around a tensor in memory. Operand 0 is the tensor. */
+/* halo.c: sizes, strides and the origin may vary. The kernel that zeroes what lies around a tensor in memory. Operand 0 is the tensor. */
 struct halo_dim {
     int64_t size, stride; /* elements of the tensor; between two of them */
     int32_t low, high;    /* elements around it */
@@ -179,7 +188,7 @@ struct halo { /* at least one dimension has one */
     int64_t origin;                    /* elements from the start of the memory to element 0 of the tensor */
     int bytes;                         /* of an element */
 };
-void halo_kernel(struct arena *a, const struct halo *h, struct kernel *out);
+sol_status halo_kernel(struct arena *a, const struct halo *h, struct kernel *out);
 
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 

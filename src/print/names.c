@@ -40,7 +40,16 @@ sol_status solver_emit(const struct solver *s, const struct solver_context *sc, 
     const struct cluster own = {named(sc->arena, c->loops, "@table"), c->memory, c->anchor};
     TRY(s->emit(sc, &own, v, out));
     for (int i = 0; i < out->npack; i++) out->pack[i].loops = named(sc->arena, out->pack[i].loops, "table");
-    return SOL_OK;
+    return kernel_sizes(sc->scratch ? sc->scratch : sc->arena, cluster_varies(c), out);
+}
+
+bool cluster_varies(const struct cluster *c)
+{
+    if (loops_vary(c->loops)) return true;
+    for (int i = 0; i < c->loops->tensors.n; i++)
+        for (int d = 0; d < c->loops->tensors.at[i].ndim; d++)
+            if (size_varies(c->memory[i].stride[d])) return true;
+    return false;
 }
 
 void print_comment(struct text *out, const struct loops *loops, const struct loops_stmt *s)

@@ -62,11 +62,11 @@ static void statement(struct print_expr *p, const struct print_plan *pl, const s
 void nest_scan(struct print_expr *p, const struct loops_stmt *s)
 {
     const char *x = expr_ivar(p, s->scan_ivar);
-    const long long size = p->loops->ivars.at[s->scan_ivar].size;
+    const int64_t size = p->loops->ivars.at[s->scan_ivar].size;
     if (s->scan_step > 0)
-        text_open(p->out, "for (int64_t %s = 0; %s < %lld; %s++) {", x, x, size, x);
+        text_open(p->out, "for (int64_t %s = 0; %s < %lld; %s++) {", x, x, (long long)size, x);
     else
-        text_open(p->out, "for (int64_t %s = %lld; %s >= 0; %s--) {", x, size - 1, x, x);
+        text_open(p->out, "for (int64_t %s = %lld; %s >= 0; %s--) {", x, (long long)size_sub(size, 1), x, x);
 }
 
 static void group(struct print_expr *p, const struct print_plan *pl, int i, struct kernel *out)
@@ -120,4 +120,4 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 }
 
 const struct solver nest_solver = {
-    .name = "nest", .reference = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "nest", .reference = true, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};

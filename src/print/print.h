@@ -58,6 +58,10 @@ const char *expr_name(struct print_expr *p);
 const char *expr_ivar(struct print_expr *p, int ivar);
 const char *expr_ivar_base(struct print_expr *p, int ivar); /* without what the solver adds to it */
 /* The bounds of an integer expression, including what the solver knows about index variables. False: unknown. */
+/* The range of an expression as sizes; expr_range: in numbers. */
+bool expr_bounds(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max);
+bool expr_affine_bounds(const struct print_expr *p, const struct affine *a, int64_t *out_min, int64_t *out_max);
+void expr_ivar_bounds(const struct print_expr *p, int ivar, int64_t *out_low, int64_t *out_high);
 bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max);
 /* Inserts what the solver knows about index variables into an affine form; constants fold. */
 void expr_fold(const struct print_expr *p, struct affine *a);

@@ -16,7 +16,7 @@ void expr_strides(const struct loops *loops, const struct memory *m, int tensor,
         return;
     }
     int64_t n = 1;
-    for (int d = t->ndim - 1; d >= 0; n *= t->shape[d--]) out_stride[d] = n;
+    for (int d = t->ndim - 1; d >= 0; n = size_mul(n, t->shape[d--])) out_stride[d] = n;
 }
 
 static void affine_add(struct affine *sum, bool *fits, int ivar, int64_t coef)
@@ -24,7 +24,7 @@ static void affine_add(struct affine *sum, bool *fits, int ivar, int64_t coef)
     int i = 0;
     while (i < sum->n && sum->ivar[i] < ivar) i++;
     if (i < sum->n && sum->ivar[i] == ivar) {
-        sum->coef[i] += coef;
+        sum->coef[i] = size_add(sum->coef[i], coef);
         if (sum->coef[i]) return;
         sum->n--;
         memmove(sum->coef + i, sum->coef + i + 1, (size_t)(sum->n - i) * sizeof *sum->coef);
@@ -52,10 +52,12 @@ bool expr_affine_offset(const struct loops *loops, const struct memory *m, int t
     for (int d = 0; first; first = loops->ex.at[first].next, d++) {
         struct affine a;
         if (!ex_affine(loops, first, &a)) return false;
-        out->c += a.c * stride[d];
-        for (int i = 0; i < a.n && stride[d]; i++) affine_add(out, &fits, a.ivar[i], a.coef[i] * stride[d]);
+        out->c = size_add(out->c, size_mul(a.c, stride[d]));
+        for (int i = 0; i < a.n && stride[d]; i++)
+            affine_add(out, &fits, a.ivar[i], size_mul(a.coef[i], stride[d]));
     }
-    return fits;
+    for (int i = 0; i < out->n; i++) fits &= out->coef[i] != SIZE_BAD;
+    return fits && out->c != SIZE_BAD;
 }
 
 void expr_fold(const struct print_expr *p, struct affine *a)
@@ -64,7 +66,7 @@ void expr_fold(const struct print_expr *p, struct affine *a)
     int n = 0;
     for (int i = 0; i < a->n; i++) {
         const struct print_ivar *known = &p->ivars[a->ivar[i]];
-        if (known->known) a->c += a->coef[i] * known->plus;
+        if (known->known) a->c = size_add(a->c, size_mul(a->coef[i], known->plus));
         if (known->known && !known->base) continue;
         a->ivar[n] = a->ivar[i];
         a->coef[n++] = a->coef[i];
@@ -72,20 +74,45 @@ void expr_fold(const struct print_expr *p, struct affine *a)
     a->n = n;
 }
 
-bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max)
+void expr_ivar_bounds(const struct print_expr *p, int ivar, int64_t *out_low, int64_t *out_high)
+{
+    const struct print_ivar *known = p->ivars ? &p->ivars[ivar] : NULL;
+    const int64_t size = p->loops->ivars.at[ivar].size;
+    const bool set = known && known->known;
+    *out_low = set ? known->low : 0;
+    *out_high = set ? known->high : size_varies(size) ? size_sub(size, 1) : MAX(size - 1, 0);
+}
+
+bool expr_affine_bounds(const struct print_expr *p, const struct affine *a, int64_t *out_min, int64_t *out_max)
+{
+    *out_min = *out_max = a->c;
+    for (int i = 0; i < a->n; i++) {
+        const int64_t k = a->coef[i];
+        const bool falls = size_le(k, 0);
+        int64_t low, high;
+        expr_ivar_bounds(p, a->ivar[i], &low, &high);
+        if (!falls && !size_le(0, k)) return false;
+        *out_min = size_add(*out_min, size_mul(k, falls ? high : low));
+        *out_max = size_add(*out_max, size_mul(k, falls ? low : high));
+    }
+    return *out_min != SIZE_BAD && *out_max != SIZE_BAD;
+}
+
+bool expr_bounds(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max)
 {
     struct affine a;
-    if (!p->ivars || !ex_affine(p->loops, node, &a)) return ex_range(p->loops, node, out_min, out_max);
+    if (!p->ivars || !ex_affine(p->loops, node, &a)) return ex_bounds(p->loops, node, out_min, out_max);
     expr_fold(p, &a);
-    *out_min = *out_max = a.c;
-    for (int i = 0; i < a.n; i++) {
-        const struct print_ivar *known = &p->ivars[a.ivar[i]];
-        const int64_t low = known->known ? known->low : 0;
-        const int64_t high = known->known ? known->high : MAX(p->loops->ivars.at[a.ivar[i]].size - 1, 0);
-        *out_min += a.coef[i] * (a.coef[i] > 0 ? low : high);
-        *out_max += a.coef[i] * (a.coef[i] > 0 ? high : low);
-    }
-    return true;
+    return expr_affine_bounds(p, &a, out_min, out_max);
+}
+
+bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max)
+{
+    int64_t low, high;
+    if (!expr_bounds(p, node, &low, &high)) return false;
+    *out_min = size_least(low);
+    *out_max = size_most(high);
+    return *out_min != INT64_MIN && *out_max != INT64_MAX;
 }
 
 static const char *affine_text(struct print_expr *p, const struct affine *unfolded)
@@ -140,7 +167,7 @@ static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t i
     int64_t low, high;
     ex_walk(p->loops, index, see_data, &data);
     if (guarded || !data.found) return text;
-    if (expr_range(p, index, &low, &high) && low >= 0 && high < n) return text;
+    if (expr_bounds(p, index, &low, &high) && size_le(0, low) && size_lt(high, n)) return text;
     return SAY(p, "@sol_index(%s, %" PRId64 ", f)", text, n);
 }
 
@@ -165,25 +192,29 @@ const char *print_offset(struct print_expr *p, int tensor, int32_t first_index)
 
 /* -- reads */
 
-/* Must the index of dimension d be tested? Also returns its bounds, as far as they are known. */
-static bool is_tested(const struct print_expr *p, const struct ex *read, int d, int32_t index, int64_t *low,
-                      int64_t *high)
+/* Which sides of the index of dimension d must be tested? Also returns which of them the index may pass. */
+static bool is_tested(const struct print_expr *p, const struct ex *read, int d, int32_t index, bool *out_below,
+                      bool *out_above)
 {
+    int64_t low, high;
     const struct loops_tensor *t = &p->loops->tensors.at[read->tensor];
     const struct ex *outside = print_ex(p, read->b);
     const bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
     const struct memory *m = p->memory && zero && t->role != LOOPS_TABLE ? &p->memory[read->tensor] : NULL;
-    if (!expr_range(p, index, low, high)) *low = -1, *high = INT64_MAX;
-    return *low < (m ? -m->halo_low[d] : 0) || *high >= t->shape[d] + (m ? m->halo_high[d] : 0);
+    const bool known = expr_bounds(p, index, &low, &high);
+    *out_below = !known || !size_le(0, low);
+    *out_above = !known || !size_lt(high, t->shape[d]);
+    return !known || !size_le(m ? -m->halo_low[d] : 0, low) ||
+           !size_lt(high, size_add(t->shape[d], m ? m->halo_high[d] : 0));
 }
 
 /* Does the test differ between lanes? */
 static bool test_varies(const struct print_expr *p, const struct ex *read)
 {
-    int64_t low, high;
+    bool below, above;
     int d = 0;
     for (int32_t i = read->b ? read->a : 0; i; i = print_ex(p, i)->next, d++)
-        if (is_tested(p, read, d, i, &low, &high) && expr_varies(p, i)) return true;
+        if (is_tested(p, read, d, i, &below, &above) && expr_varies(p, i)) return true;
     return false;
 }
 
@@ -194,12 +225,12 @@ static const char *inside(struct print_expr *p, const struct ex *read)
     int d = 0;
     for (int32_t i = read->b ? read->a : 0; i; i = print_ex(p, i)->next, d++) {
         const int64_t n = p->loops->tensors.at[read->tensor].shape[d];
-        int64_t low, high;
-        if (!is_tested(p, read, d, i, &low, &high)) continue;
+        bool below, above;
+        if (!is_tested(p, read, d, i, &below, &above)) continue;
         const char *text = print_index(p, i), *and = c.n ? " && " : "";
-        if (low >= 0)
+        if (!below)
             text_put(&c, "%s(%s) < %" PRId64, and, text, n);
-        else if (high < n)
+        else if (!above)
             text_put(&c, "%s(%s) >= 0", and, text);
         else
             text_put(&c, "%s(uint64_t)(%s) < %" PRId64, and, text, n);
@@ -239,7 +270,7 @@ int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
         struct affine a;
         if (!ex_affine(p->loops, i, &a)) return -1;
         for (int n = 0; n < a.n; n++)
-            if (a.ivar[n] == p->vector_ivar) step += a.coef[n] * stride[d];
+            if (a.ivar[n] == p->vector_ivar) step = size_add(step, size_mul(a.coef[n], stride[d]));
     }
     return step == 0 || step == 1 ? (int)step : -1;
 }

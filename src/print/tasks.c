@@ -19,7 +19,7 @@ static void weigh_access(struct weigh *w, int tensor, int32_t index)
     if (loops->tensors.at[tensor].role == LOOPS_TABLE) return;
     if (!expr_affine_offset(loops, w->pl->cluster.memory, tensor, index, &a)) return;
     for (int i = 0; i < a.n; i++)
-        w->step[a.ivar[i]] += (double)llabs(a.coef[i]) * dtype_def(loops->tensors.at[tensor].dtype)->bytes;
+        w->step[a.ivar[i]] += (double)llabs(size_hint(a.coef[i])) * dtype_def(loops->tensors.at[tensor].dtype)->bytes;
 }
 
 static void see_access(void *user, int32_t node)
@@ -58,15 +58,16 @@ void tasks_make(const struct print_plan *pl, const struct print_group *g, const 
         const int ivar = out->ivar[i];
         const int64_t size = loops->ivars.at[ivar].size, given = by->unit ? by->unit[ivar] : 1,
                       unit = given ? given : MAX(size, 1);
-        const int64_t units = (size + unit - 1) / unit;
-        double parts = want / (double)MAX(out->tasks, 1);
+        const int64_t units = given || !size ? size_ceil_div(size, unit) : 1, usual = size_hint(units);
+        double parts = want / (double)MAX(size_hint(out->tasks), 1);
         if (parts < 1.5) parts = 1;
-        if ((double)units < parts * 1.5) parts = (double)units;
-        const int64_t block = parts >= 1 ? (int64_t)((double)(units - 1) / parts) + 1 : units;
-        out->block[i] = block * unit;
-        out->parts[i] = block ? (units + block - 1) / block : 0; /* a dimension may be empty */
-        if (out->parts[i] <= 1) out->block[i] = size;
-        out->tasks *= size ? MAX(out->parts[i], 1) : 0;
+        if ((double)usual < parts * 1.5) parts = (double)usual;
+        const int64_t block = parts >= 1 ? (int64_t)((double)(usual - 1) / parts) + 1 : usual;
+        out->block[i] = size_mul(block, unit);
+        /* A dimension may be empty. Blocks are as large as for the hint, so their number varies with the size. */
+        out->parts[i] = block ? size_ceil_div(units, block) : 0;
+        if (!size_varies(size) && out->parts[i] <= 1) out->block[i] = size;
+        out->tasks = size ? size_mul(out->tasks, size_varies(size) ? out->parts[i] : MAX(out->parts[i], 1)) : 0;
     }
 }
 

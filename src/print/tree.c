@@ -233,7 +233,9 @@ char *tree_print(struct arena *a, const struct target *target, const struct tree
     if (t->nring) put_state(&p);
     for (int i = 0; i < t->nring; i++) put_ring(&p, i);
     put_step(&p);
-    char *source = arena_strdup(a, out.at);
+    struct kernel made = {.source = out.at};
+    kernel_sizes(scratch, false, &made);
+    char *source = arena_strdup(a, made.source);
     arena_destroy(scratch);
     return source;
 }

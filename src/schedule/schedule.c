@@ -37,17 +37,18 @@ static struct halo halo_of(const struct allocation *s)
     return h;
 }
 
-static void push_halo(struct schedule *s, struct schedule_program *pr, struct map *known, const struct sol_tensor *t)
+static sol_status push_halo(struct schedule *s, struct schedule_program *pr, struct map *known, const struct sol_tensor *t)
 {
     const struct allocation *st = plan_allocation(s->plan, t);
     const struct halo h = halo_of(st);
     struct kernel k;
-    halo_kernel(s->arena, &h, &k);
+    TRY(halo_kernel(s->arena, &h, &k));
     struct schedule_step step = {
         .kernel = kernel_number(s, known, k.source), .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
     step.operand = NEW_ARRAY(s->arena, struct sol_tensor *, 1);
     step.operand[0] = st->t;
     PUSH(s->arena, pr->steps, step);
+    return SOL_OK;
 }
 
 static bool has_halo(const struct allocation *s)
@@ -80,7 +81,7 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
         struct sol_tensor *root = root_of(s, t->user);
         if (halo_done[root->id] || !has_halo(plan_allocation(s->plan, root))) continue;
         halo_done[root->id] = true;
-        push_halo(s, pr, known, root);
+        TRY(push_halo(s, pr, known, root));
     }
     struct schedule_step step = {
         .unit = u, .label = u->label, .noperand = u->noperand, .operand = u->operand, .kernel = -1};
