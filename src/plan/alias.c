@@ -51,9 +51,10 @@ static bool alias_whole(struct plan *p, int from, int to, struct allocation *y)
         struct allocation *x = plan_allocation(p, part_of(p->units.at[i]));
         if (x->root == x->t || (root && x->root != root)) return false;
         for (int d = 0; d < y->t->ndim; d++) {
-            if (root && x->alias_at[d] - at[d] != base[d]) return false;
-            base[d] = x->alias_at[d] - at[d];
-            if (base[d] < 0) return false;
+            const int64_t first = size_sub(x->alias_at[d], at[d]);
+            if (root && first != base[d]) return false;
+            base[d] = first;
+            if (!size_le(0, first)) return false;
         }
         root = x->root;
     }
@@ -88,7 +89,7 @@ static void flatten(struct plan *p, struct allocation *s)
     while (s->root != s->t) {
         struct allocation *r = plan_allocation(p, s->root);
         if (r->root == r->t) return;
-        for (int d = 0; d < s->t->ndim; d++) s->alias_at[d] += r->alias_at[d];
+        for (int d = 0; d < s->t->ndim; d++) s->alias_at[d] = size_add(s->alias_at[d], r->alias_at[d]);
         s->root = r->root;
     }
 }

@@ -446,13 +446,14 @@ sol_status plan_band(struct plan *p)
         struct unit *u = p->units.at[i];
         if (u->dead || u->opaque) continue;
         unit_memory(p, u);
+        if (loops_vary(u->loops)) continue; /* rows of a known size only */
         for (int k = 0; k < u->loops->tensors.n; k++)
             if (u->loops->tensors.at[k].role == LOOPS_INPUT && u->loops->tensors.at[k].user)
                 reader_of[((struct sol_tensor *)u->loops->tensors.at[k].user)->id] = u;
     }
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
-        if (u->dead || u->opaque || u->kernel.source || u->program == PROGRAM_PREPARE) continue;
+        if (u->dead || u->opaque || u->kernel.source || u->program == PROGRAM_PREPARE || loops_vary(u->loops)) continue;
         struct chains all;
         TRY(find_chains(p, u, reader_of, &all));
         if (!all.n) continue;

@@ -23,7 +23,7 @@ static bool outside_survives(const struct forwarding *c, const struct ex *read, 
     int d = 0;
     for (int32_t w = c->stmt->index; w; w = m->ex.at[w].next, d++) {
         int64_t low, high;
-        if (ex_range(to, index[d], &low, &high) && low >= 0 && high < y->shape[d]) continue;
+        if (ex_bounds(to, index[d], &low, &high) && size_le(0, low) && size_lt(high, y->shape[d])) continue;
         if (m->ex.at[w].kind != EX_IVAR) return false;
         int from_dim = -1, k = 0;
         struct affine f = {0};
@@ -32,7 +32,7 @@ static bool outside_survives(const struct forwarding *c, const struct ex *read, 
             if (from_dim >= 0 || !ex_affine(m, i, &f) || f.n != 1 || f.coef[0] != 1) return false;
             from_dim = k;
         }
-        if (from_dim < 0 || f.c > 0 || y->shape[d] + f.c < x->shape[from_dim]) return false;
+        if (from_dim < 0 || !size_le(f.c, 0) || !size_le(x->shape[from_dim], size_add(y->shape[d], f.c))) return false;
     }
     if (!source->b) return true;
     const struct ex *v = &m->ex.at[source->b], *o = &to->ex.at[outside];
@@ -47,7 +47,7 @@ static bool radix_of(const struct loops *loops, int32_t index, int64_t size, str
 {
     if (!ex_affine(loops, index, out) || out->c) return false;
     for (int i = 1; i < out->n; i++)
-        for (int k = i; k > 0 && out->coef[k] < out->coef[k - 1]; k--) {
+        for (int k = i; k > 0 && size_hint(out->coef[k]) < size_hint(out->coef[k - 1]); k--) {
             int64_t coef = out->coef[k];
             uint8_t ivar = out->ivar[k];
             out->coef[k] = out->coef[k - 1], out->ivar[k] = out->ivar[k - 1];
@@ -56,7 +56,7 @@ static bool radix_of(const struct loops *loops, int32_t index, int64_t size, str
     int64_t weight = 1;
     for (int i = 0; i < out->n; i++) {
         if (out->coef[i] != weight) return false;
-        weight *= loops->ivars.at[out->ivar[i]].size;
+        weight = size_mul(weight, loops->ivars.at[out->ivar[i]].size);
     }
     return weight == size;
 }
@@ -167,15 +167,15 @@ const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t
 static bool source_at_hand(struct plan *p, const struct unit *u, const struct unit *view)
 {
     if (view->program == u->program || view->program == PROGRAM_PREPARE) return true;
-    int64_t in = 0, out = 0;
+    double in = 0, out = 0; /* elements */
     for (int i = 0; i < view->loops->tensors.n; i++) {
         const struct loops_tensor *t = &view->loops->tensors.at[i];
         if (!t->user) continue;
         const struct allocation *s = plan_allocation(p, t->user);
         if (t->role == LOOPS_OUTPUT)
-            out += tensor_elements(s->t);
+            out += (double)size_hint(tensor_elements(s->t));
         else if (s->t->role == TENSOR_VALUE && !s->output && !plan_prepared(s))
-            in += tensor_elements(s->t);
+            in += (double)size_hint(tensor_elements(s->t));
     }
     return in <= out;
 }

@@ -84,7 +84,7 @@ static const struct loops_stmt *writer_of(const struct loops *loops, int tensor)
 /* Does the statement write the whole tensor? A part of a Concat does not. */
 static bool writes_all(const struct loops *loops, const struct loops_stmt *s, int tensor)
 {
-    return ivars_points(loops, stmt_ivars(loops, s)) == loops_elements(&loops->tensors.at[tensor]);
+    return ivars_size(loops, stmt_ivars(loops, s)) == loops_elements(&loops->tensors.at[tensor]);
 }
 
 /* Appends u to `into`, through tensor t of u. The index variables of u become the indices at which `into` writes t. */

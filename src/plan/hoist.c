@@ -29,7 +29,7 @@ static void check_node(void *user, int32_t node)
     c->safe &= t->role == LOOPS_INPUT || t->role == LOOPS_TABLE;
     int d = 0;
     for (int32_t i = e->a; i && !e->b; i = c->loops->ex.at[i].next, d++)
-        c->safe &= ex_range(c->loops, i, &low, &high) && low >= 0 && high < t->shape[d];
+        c->safe &= ex_bounds(c->loops, i, &low, &high) && size_le(0, low) && size_lt(high, t->shape[d]);
 }
 
 static bool may_go(const struct hoist *h, int32_t node, uint64_t scope)

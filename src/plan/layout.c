@@ -282,6 +282,14 @@ struct halo_visit {
     const struct loops *loops;
 };
 
+/* The least number that is never below a size; HALO_PIXELS + 1: it is not known, or too large. */
+static int64_t least_bound(int64_t size)
+{
+    int64_t n = 0;
+    while (n <= HALO_PIXELS && !size_le(size, n)) n++;
+    return n;
+}
+
 static void halo_of_read(void *user, int32_t node)
 {
     struct halo_visit *h = user;
@@ -296,9 +304,9 @@ static void halo_of_read(void *user, int32_t node)
     int d = 0;
     int64_t low[SOL_MAX_DIMS], high[SOL_MAX_DIMS];
     for (int32_t i = e->a; i; i = h->loops->ex.at[i].next, d++) {
-        if (!ex_range(h->loops, i, &low[d], &high[d])) return;
-        low[d] = MAX(-low[d], 0);
-        high[d] = MAX(high[d] - (t->shape[d] - 1), 0);
+        if (!ex_bounds(h->loops, i, &low[d], &high[d])) return;
+        low[d] = least_bound(size_sub(0, low[d]));
+        high[d] = least_bound(size_sub(high[d], size_sub(t->shape[d], 1)));
         if ((low[d] || high[d]) && plan_allocation(h->p, t->user)->alias_at[d]) return;
         if (low[d] > HALO_PIXELS || high[d] > HALO_PIXELS) return;
         if (t->shape[d] == 1)
@@ -330,16 +338,17 @@ static void lay_out(struct allocation *s)
     for (int i = s->t->ndim - 1; i >= 0; i--) {
         int d = s->order[i];
         m->stride[d] = stride;
-        stride *= m->halo_low[d] + s->t->dim[d].size + m->halo_high[d];
-        s->origin += m->halo_low[d] * m->stride[d];
+        stride = size_mul(stride, size_add(s->t->dim[d].size, m->halo_low[d] + m->halo_high[d]));
+        s->origin = size_add(s->origin, size_mul(m->halo_low[d], m->stride[d]));
     }
     s->elements = stride;
 }
 
 static int alignment(int64_t bytes)
 {
+    const int64_t factor = size_factor(bytes);
     int align = 64;
-    while (align > 1 && bytes % align) align /= 2;
+    while (align > 1 && factor % align) align /= 2;
     return align;
 }
 
@@ -349,11 +358,11 @@ static void place_part(struct plan *p, struct allocation *s)
     s->memory = root->memory;
     s->origin = root->origin;
     for (int d = 0; d < s->t->ndim; d++) {
-        s->origin += s->alias_at[d] * root->memory.stride[d];
+        s->origin = size_add(s->origin, size_mul(s->alias_at[d], root->memory.stride[d]));
         if (s->t->dim[d].size == root->t->dim[d].size) continue;
         s->memory.halo_low[d] = s->memory.halo_high[d] = 0;
     }
-    s->memory.align = MIN(root->memory.align, alignment(s->origin * dtype_def(s->t->dtype)->bytes));
+    s->memory.align = MIN(root->memory.align, alignment(size_mul(s->origin, dtype_def(s->t->dtype)->bytes)));
 }
 
 static void mark_fixed(struct plan *p)
@@ -377,7 +386,7 @@ static void place_root(struct allocation *s, bool channels_last)
     /* the user's memory is aligned to the type only */
     bool ours = s->t->role == TENSOR_VALUE && !s->output;
     int bytes = dtype_def(s->t->dtype)->bytes;
-    s->memory.align = ours ? alignment(s->origin * bytes) : bytes;
+    s->memory.align = ours ? alignment(size_mul(s->origin, bytes)) : bytes;
 }
 
 void plan_place(struct allocation *s)

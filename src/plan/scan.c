@@ -329,7 +329,8 @@ sol_status plan_scan(struct plan *p)
 {
     for (int i = 0; i < p->units.n && strcmp(ctx_config(p->ctx, "bands"), "off"); i++) {
         struct unit *u = p->units.at[i];
-        if (!u->dead && !u->opaque && u->contraction && u->loops->stmts.at[0].scan_step) TRY(slice_unit(p, u));
+        if (!u->dead && !u->opaque && u->contraction && !loops_vary(u->loops) && u->loops->stmts.at[0].scan_step)
+            TRY(slice_unit(p, u));
     }
     return ctx_check(p->ctx);
 }

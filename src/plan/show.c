@@ -215,7 +215,7 @@ static void show_chain(const struct plan_chain *c, struct text *out)
     text_put(out, "\n");
 }
 
-void plan_show(const struct plan *p, struct text *out)
+static void show_all(const struct plan *p, struct text *out)
 {
     text_put(out, "plan \"%s\" for %s after %s\n", p->g->name, p->target->name,
              p->phase == PHASE_NONE ? "nothing" : plan_phase_name(p->phase, NULL));
@@ -226,4 +226,13 @@ void plan_show(const struct plan *p, struct text *out)
         if (p->allocations[i].t && (p->allocations[i].writers || p->allocations[i].readers))
             show_allocation(p, &p->allocations[i], out);
     for (int i = 0; i < p->chains.n; i++) show_chain(&p->chains.at[i], out);
+}
+
+void plan_show(const struct plan *p, struct text *out)
+{
+    struct text made = text_new(out->arena);
+    uint32_t dims;
+    int64_t bad;
+    show_all(p, &made);
+    size_fill(out, made.at, NULL, &dims, &bad);
 }

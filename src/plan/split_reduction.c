@@ -64,6 +64,7 @@ int64_t plan_block_rows(const struct sol_tensor *t)
 /* False: t is small, or has few pixels. */
 static bool choose_rows(struct split_reduction *c)
 {
+    if (tensor_size_varies(c->t)) return false; /* parts are rows of a known size */
     int64_t rest, bytes = dtype_def(c->t->dtype)->bytes;
     c->first = row_dim(c->t, &rest);
     c->rows = plan_block_rows(c->t);

@@ -24,8 +24,9 @@ static void see_factor(struct tightening *s, uint64_t bound, int32_t node)
         struct affine f;
         if (!ex_affine(loops, i, &f) || f.n != 1 || f.coef[0] != 1 || !(bound >> f.ivar[0] & 1)) continue;
         int64_t *low = &s->low[f.ivar[0]], *high = &s->high[f.ivar[0]];
-        *low = MAX(*low, -f.c);
-        *high = MIN(*high, loops->tensors.at[e->tensor].shape[d] - f.c);
+        const int64_t first = size_sub(0, f.c), end = size_sub(loops->tensors.at[e->tensor].shape[d], f.c);
+        if (size_le(*low, first)) *low = first;
+        if (size_le(end, *high)) *high = end;
     }
 }
 
@@ -45,9 +46,9 @@ static int32_t shorten(struct tightening *s)
     uint64_t bound = red.u.bound;
     for (int i = 0; i < n; i++) {
         map[i] = ex_ivar(loops, i);
-        const int64_t size = s->high[i] - s->low[i];
+        const int64_t size = size_sub(s->high[i], s->low[i]);
         if (size == loops->ivars.at[i].size) continue;
-        if (size < 2 || loops->ivars.n == LOOPS_MAX_IVARS) return 0;
+        if (!size_le(2, size) || loops->ivars.n == LOOPS_MAX_IVARS) return 0;
         const int ivar = loops_ivar(loops, loops->ivars.at[i].name, size);
         map[i] = ex_binary(loops, EX_ADD, ex_ivar(loops, ivar), ex_int(loops, s->low[i]));
         bound ^= UINT64_C(1) << i | UINT64_C(1) << ivar;

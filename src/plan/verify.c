@@ -99,26 +99,28 @@ static sol_status check_root(struct check *c, const struct allocation *s)
     if (s->root->ndim != s->t->ndim || s->root->dtype != s->t->dtype)
         return plan_wrong(c->p, NULL, "%%%d: expected rank and type of its root %%%d", id, s->root->id);
     for (int d = 0; d < s->t->ndim; d++) {
-        const int64_t last = s->alias_at[d] + s->t->dim[d].size;
-        if (s->alias_at[d] < 0 || last > s->root->dim[d].size)
-            return plan_wrong(
-                c->p, NULL, "%%%d: dimension %d: expected to lie in its root %%%d, 0..%lld, got %lld..%lld", id, d,
-                s->root->id, (long long)s->root->dim[d].size - 1, (long long)s->alias_at[d], (long long)last - 1);
+        const int64_t last = size_add(s->alias_at[d], s->t->dim[d].size);
+        if (!size_le(0, s->alias_at[d]) || !size_le(last, s->root->dim[d].size))
+            return plan_wrong(c->p, NULL,
+                              "%%%d: dimension %d: expected to lie in its root %%%d, 0..%lld, got %lld..%lld", id, d,
+                              s->root->id, (long long)size_sub(s->root->dim[d].size, 1), (long long)s->alias_at[d],
+                              (long long)size_sub(last, 1));
     }
     return SOL_OK;
 }
 
 static int64_t at_of(const struct allocation *s, int d)
 {
-    return s->root == s->t ? 0 : s->alias_at[d];
+    return s->root == s->t ? 0 : size_hint(s->alias_at[d]);
 }
 
-/* The region of a tensor in its root. */
+/* Elements are counted, and regions compared, for the hints of sizes that vary. The region of a tensor in its root. */
 static int64_t common(const struct access *w, const struct allocation *s)
 {
     int64_t n = 1;
     for (int d = 0; d < s->t->ndim; d++) {
-        const int64_t low = MAX(w->low[d], at_of(s, d)), high = MIN(w->high[d], at_of(s, d) + s->t->dim[d].size);
+        const int64_t low = MAX(w->low[d], at_of(s, d)),
+                      high = MIN(w->high[d], at_of(s, d) + size_hint(s->t->dim[d].size));
         n *= MAX(high - low, 0);
     }
     return n;
@@ -142,7 +144,9 @@ static void add_points(struct access *w, const struct loops_stmt *s)
     if (!points) return;
     for (int32_t i = s->index; i; i = loops->ex.at[i].next, d++) {
         int64_t low = 0, high = 0;
-        ex_range(loops, i, &low, &high);
+        ex_bounds(loops, i, &low, &high);
+        low = size_hint(low);
+        high = size_hint(high);
         w->low[d] = w->points ? MIN(w->low[d], low) : low;
         w->high[d] = w->points ? MAX(w->high[d], high + 1) : high + 1;
     }
@@ -157,9 +161,9 @@ static struct access *write_of(struct check *c, const struct unit *u, int at, in
     for (int i = 0; i < u->loops->stmts.n && !u->opaque; i++)
         for (int o = 0; o < u->loops->stmts.at[i].nout; o++)
             if (u->loops->stmts.at[i].out[o] == tensor) add_points(w, &u->loops->stmts.at[i]);
-    if (u->opaque) w->points = tensor_elements(s->t);
+    if (u->opaque) w->points = size_hint(tensor_elements(s->t));
     for (int d = 0; d < s->t->ndim; d++) {
-        if (u->opaque) w->high[d] = s->t->dim[d].size;
+        if (u->opaque) w->high[d] = size_hint(s->t->dim[d].size);
         w->low[d] += at_of(s, d);
         w->high[d] += at_of(s, d);
     }
@@ -195,7 +199,7 @@ static sol_status check_writes(struct check *c, const struct access *first)
                 return plan_wrong(c->p, a->u, "writes %%%d, of which unit '%s' writes a part as %%%d", s->t->id,
                                   b->u->label, other->t->id);
         }
-        if (written > tensor_elements(s->t))
+        if (written > size_hint(tensor_elements(s->t)))
             return plan_wrong(c->p, a->u, "%%%d: expected its writers to write at most %lld elements, got %lld",
                               s->t->id, (long long)tensor_elements(s->t), (long long)written);
     }
@@ -219,7 +223,7 @@ static sol_status check_read(struct check *c, const struct unit *u, int at, cons
             return plan_wrong(c->p, u, "reads %%%d, which unit '%s' writes behind it", t->id, w->u->label);
         there += MIN(n, w->points);
     }
-    if (there >= tensor_elements(t)) return SOL_OK;
+    if (there >= size_hint(tensor_elements(t))) return SOL_OK;
     for (int i = 0; i < c->p->units.n; i++) {
         const struct unit *dead = c->p->units.at[i];
         for (int k = 0; k < dead->loops->tensors.n && dead->dead; k++)
@@ -305,7 +309,7 @@ static sol_status check_align(struct check *c, const struct allocation *s)
     if (align <= 0 || align & (align - 1))
         return plan_wrong(c->p, NULL, "%%%d: alignment: expected a power of 2, got %d", s->t->id, align);
     const bool ours = root->role == TENSOR_VALUE && !allocation_of(c, root)->output;
-    if (ours ? align > 64 || s->origin * bytes % align : align > bytes)
+    if (ours ? align > 64 || size_factor(size_mul(s->origin, bytes)) % align : align > bytes)
         return plan_wrong(c->p, NULL, "%%%d: alignment: expected what element %lld has, got %d", s->t->id,
                           (long long)s->origin, align);
     return SOL_OK;
@@ -325,8 +329,8 @@ static sol_status check_memory(struct check *c, const struct allocation *s)
         if (m->stride[d] != stride)
             return plan_wrong(c->p, NULL, "%%%d: dimension %d: expected stride %lld, got %lld", s->t->id, d,
                               (long long)stride, (long long)m->stride[d]);
-        origin += m->halo_low[d] * stride;
-        stride *= m->halo_low[d] + s->t->dim[d].size + m->halo_high[d];
+        origin = size_add(origin, size_mul(m->halo_low[d], stride));
+        stride = size_mul(stride, size_add(s->t->dim[d].size, m->halo_low[d] + m->halo_high[d]));
     }
     if (s->elements != stride || s->origin != origin)
         return plan_wrong(c->p, NULL, "%%%d: expected %lld elements, the first at %lld, got %lld and %lld", s->t->id,
@@ -340,7 +344,7 @@ static sol_status check_part(struct check *c, const struct allocation *s)
     int64_t origin = root->origin;
     for (int d = 0; d < s->t->ndim; d++) {
         const bool whole = s->t->dim[d].size == root->t->dim[d].size;
-        origin += s->alias_at[d] * root->memory.stride[d];
+        origin = size_add(origin, size_mul(s->alias_at[d], root->memory.stride[d]));
         if (s->memory.stride[d] != root->memory.stride[d])
             return plan_wrong(c->p, NULL, "%%%d: dimension %d: expected stride %lld, that of its root %%%d, got %lld",
                               s->t->id, d, (long long)root->memory.stride[d], root->t->id,

@@ -70,8 +70,9 @@ static inline int target_lanes(const struct target *t, int bytes)
     return t->vector_bytes / bytes;
 }
 
-/* The memory layout of a tensor of a cluster; strides are sizes (base/size.h). Element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes.
- * Row-major has stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */
+/* The memory layout of a tensor of a cluster; strides are sizes (base/size.h). Element i is at base + 4 * (sum
+ * stride[d] * i[d]) for a type of 4 bytes. Row-major has stride[ndim-1] == 1. Strides are in elements and are constants
+ * of the generated code. */
 struct memory {
     int64_t stride[SOL_MAX_DIMS];
     /* By dimension, the number of elements before and after the tensor's own that exist in memory and are zero. A read
@@ -103,7 +104,7 @@ struct kernel {
     const struct tree *tree; /* the calls that it consists of (tree.h); NULL: it calls no other kernels */
     int nstep;
     struct {
-        int64_t tasks; /* a size, as all numbers of bytes below */
+        int64_t tasks;      /* a size, as all numbers of bytes below */
         const char *suffix; /* for the label: "input transform"; NULL: none */
     } step[KERNEL_MAX_STEPS];
     /* Operands p[0..]: the tensors of the loops that are neither TEMP nor TABLE, in order (packed ones in place of the
@@ -177,7 +178,8 @@ const char *kernel_source(struct arena *a, const struct source_text *s, const ch
 void kernel_member(struct text *out, const struct target *t, int number, const char *source);
 const char *kernel_member_step(struct arena *a, int number, int step); /* the marked name of its function */
 
-/* halo.c: sizes, strides and the origin may vary. The kernel that zeroes what lies around a tensor in memory. Operand 0 is the tensor. */
+/* halo.c: sizes, strides and the origin may vary. The kernel that zeroes what lies around a tensor in memory. Operand 0
+ * is the tensor. */
 struct halo_dim {
     int64_t size, stride; /* elements of the tensor; between two of them */
     int32_t low, high;    /* elements around it */

@@ -53,8 +53,7 @@ bool expr_affine_offset(const struct loops *loops, const struct memory *m, int t
         struct affine a;
         if (!ex_affine(loops, first, &a)) return false;
         out->c = size_add(out->c, size_mul(a.c, stride[d]));
-        for (int i = 0; i < a.n && stride[d]; i++)
-            affine_add(out, &fits, a.ivar[i], size_mul(a.coef[i], stride[d]));
+        for (int i = 0; i < a.n && stride[d]; i++) affine_add(out, &fits, a.ivar[i], size_mul(a.coef[i], stride[d]));
     }
     for (int i = 0; i < out->n; i++) fits &= out->coef[i] != SIZE_BAD;
     return fits && out->c != SIZE_BAD;

@@ -37,7 +37,8 @@ static struct halo halo_of(const struct allocation *s)
     return h;
 }
 
-static sol_status push_halo(struct schedule *s, struct schedule_program *pr, struct map *known, const struct sol_tensor *t)
+static sol_status push_halo(struct schedule *s, struct schedule_program *pr, struct map *known,
+                            const struct sol_tensor *t)
 {
     const struct allocation *st = plan_allocation(s->plan, t);
     const struct halo h = halo_of(st);
