@@ -220,6 +220,39 @@ static void text_grows_and_indents(void **state)
     assert_memory_equal(t.at + before + 3992, "00000499", 9);
 }
 
+/* What changes nothing is left out of C texts. */
+static void arithmetic_folds(void **state)
+{
+    struct arena *a = ((struct fixture *)*state)->a;
+    assert_string_equal(text_plus(a, "x", 3), "x + 3");
+    assert_string_equal(text_plus(a, "x", -3), "x - 3");
+    assert_string_equal(text_plus(a, "x", 0), "x");
+    assert_string_equal(text_plus(a, "0", -3), "-3");
+    assert_string_equal(text_times(a, "x", 3), "x * 3");
+    assert_string_equal(text_times(a, "x", 1), "x");
+    assert_string_equal(text_times(a, "x", 0), "0");
+    assert_string_equal(text_over(a, "x", 3), "x / 3");
+    assert_string_equal(text_over(a, "x", 1), "x");
+    assert_string_equal(text_modulo(a, "x / 2", 3), "x / 2 % 3");
+    assert_string_equal(text_modulo(a, "x", 1), "0");
+    assert_string_equal(text_address(a, "p", "x * 2"), "p + x * 2");
+    assert_string_equal(text_address(a, "p", "0"), "p");
+    static const char *const rows[][3] = {/* a text, bare, enclosed */
+                                          {"x_1", "x_1", "x_1"},
+                                          {"x + 1", "x + 1", "(x + 1)"},
+                                          {"(x + 1)", "x + 1", "(x + 1)"},
+                                          {"((x + (1)))", "x + (1)", "((x + (1)))"},
+                                          {"(x) * (1)", "(x) * (1)", "((x) * (1))"},
+                                          {"f(x) + g(1)", "f(x) + g(1)", "(f(x) + g(1))"},
+                                          {"@f(x, (1))", "@f(x, (1))", "@f(x, (1))"},
+                                          {"(float)x", "(float)x", "((float)x)"},
+                                          {"x[1]", "x[1]", "(x[1])"}};
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        assert_string_equal(text_bare(a, rows[i][0]), rows[i][1]);
+        assert_string_equal(text_enclosed(a, rows[i][0]), rows[i][2]);
+    }
+}
+
 static void identifiers_are_safe(void **state)
 {
     struct fixture *f = *state;
@@ -632,6 +665,7 @@ int main(void)
         T(arena_try_says_no),
         T(vectors_grow),
         T(text_grows_and_indents),
+        T(arithmetic_folds),
         T(identifiers_are_safe),
         T(maps_find_what_was_put),
         T(hashes_differ),

@@ -100,15 +100,15 @@ static void trees_are_printed(void **state)
     static const char *const lines[] = {
         "static void stage0_0(char *const *p, ",
         "    own_s1 = sol_min_i64(1, 2);",
-        "        p[0] + image * 512 + row * 64 + -64,",
+        "        p[0] + image * 512 + row * 64 - 64,",
         "        b->ring0 + (row - b->from0) * 64,",
-        "b->ring0 + (2 * row + -1 - b->from0) * 64 + 8,",
+        "b->ring0 + (row * 2 - 1 - b->from0) * 64 + 8,",
         "scratch + (row + 3) % 2 * 16,",
         "stage0_0(q, f, 0, 3, worker);",
         "stage1_0(q, f, 0, 4, worker);",
         "if (row < 0 || row >= 20) {",
         "for (int64_t k = 0; k < 16; k++) at[k] = (float)1.5;",
-        "rows0(p, f, worker, b, image, 2 * row + -1, 2 * row + 1);",
+        "rows0(p, f, worker, b, image, row * 2 - 1, row * 2 + 1);",
         "b->ring0 = scratch + 128;",
         "void k_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{"};
     for (int i = 0; i < COUNT_OF(lines); i++)
@@ -218,6 +218,12 @@ static void any_kernels_share_a_file(void **state)
         "int64_t table0_"};
     for (int i = 0; i < COUNT_OF(functions); i++) assert_non_null(strstr(t.at, functions[i]));
     assert_null(strchr(strstr(t.at, "kernel0_0"), '@'));
+    static const char *const idle[] = {" + 0)", " + 0,", " + 0;", " + 0]", " * 1)", " * 1;", " * 1,", " * 1]", " 0 * ",
+                                       " 1 * ", " / 1)", " / 1 ", " / 1,", " % 1)", " % 1 ", " % 1,", " + -",  "(at)"};
+    for (int i = 0; i < COUNT_OF(idle); i++) {
+        const char *at = strstr(t.at, idle[i]);
+        if (at) fail_msg("'%s' computes nothing: %.*s", idle[i], (int)strcspn(at, "\n"), at);
+    }
     assert_true(file >= 0 && write(file, t.at, t.n) == (ssize_t)t.n && !close(file));
     const char *const argv[] = {"gcc",        "-std=gnu11",       "-Wall",         "-Wextra", "-Werror",
                                 "-Wno-psabi", "-march=x86-64-v3", "-fsyntax-only", path,      NULL};

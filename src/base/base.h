@@ -136,6 +136,15 @@ void text_literal(struct text *t, const char *s); /* a C string literal with exa
 void text_open(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);  /* a line, then one level deeper */
 void text_close(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* one level up, then a line */
 void text_add(struct text *t, const char *bytes, size_t n);
+/* C texts of x + n, x * n, x / n and x % n without what changes nothing: no "+ 0", "* 1", "% 1". x binds at least as
+ * tightly as the operator. */
+const char *text_plus(struct arena *a, const char *x, int64_t n);
+const char *text_times(struct arena *a, const char *x, int64_t n);
+const char *text_over(struct arena *a, const char *x, int64_t n);
+const char *text_modulo(struct arena *a, const char *x, int64_t n);
+const char *text_address(struct arena *a, const char *base, const char *offset); /* base + offset, or base */
+const char *text_bare(struct arena *a, const char *x);     /* a C expression without parentheses around all of it */
+const char *text_enclosed(struct arena *a, const char *x); /* with them, unless it is a name, a number or a call */
 struct map;
 /* Templates of C: a name that is declared outside of functions is marked, "@name"; '@' occurs nowhere in C. Appends the
  * template, with what `put` writes in place of every marked name. */

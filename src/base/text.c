@@ -2,6 +2,7 @@
 #include "base/base.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct text text_new(struct arena *a)
@@ -107,6 +108,66 @@ void text_close(struct text *t, const char *format, ...)
     va_end(args);
 }
 
+/* -- C expressions */
+
+static bool is_name(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+const char *text_plus(struct arena *a, const char *x, int64_t n)
+{
+    if (!n) return x;
+    if (!strcmp(x, "0")) return arena_printf(a, "%lld", (long long)n);
+    return arena_printf(a, n < 0 ? "%s - %lld" : "%s + %lld", x, llabs(n));
+}
+
+const char *text_times(struct arena *a, const char *x, int64_t n)
+{
+    if (!n || !strcmp(x, "0")) return "0";
+    return n == 1 ? x : arena_printf(a, "%s * %lld", x, (long long)n);
+}
+
+const char *text_over(struct arena *a, const char *x, int64_t n)
+{
+    return n == 1 || !strcmp(x, "0") ? x : arena_printf(a, "%s / %lld", x, (long long)n);
+}
+
+const char *text_modulo(struct arena *a, const char *x, int64_t n)
+{
+    return n == 1 || !strcmp(x, "0") ? "0" : arena_printf(a, "%s %% %lld", x, (long long)n);
+}
+
+const char *text_address(struct arena *a, const char *base, const char *offset)
+{
+    return strcmp(offset, "0") ? arena_printf(a, "%s + %s", base, offset) : base;
+}
+
+/* Does the first parenthesis end at the end of the text? */
+static bool is_enclosed(const char *x)
+{
+    int depth = 0;
+    if (*x != '(') return false;
+    for (; *x; x++) {
+        depth += (*x == '(') - (*x == ')');
+        if (!depth) return !x[1];
+    }
+    return false;
+}
+
+const char *text_bare(struct arena *a, const char *x)
+{
+    while (is_enclosed(x)) x = arena_printf(a, "%.*s", (int)strlen(x) - 2, x + 1);
+    return x;
+}
+
+const char *text_enclosed(struct arena *a, const char *x)
+{
+    const char *s = x;
+    while (is_name(*s) || *s == '@' || *s == '.') s++;
+    return !*s || is_enclosed(s) ? x : arena_printf(a, "(%s)", x);
+}
+
 static bool is_keyword(const char *name)
 {
     static const char *const words[] = {
@@ -117,11 +178,6 @@ static bool is_keyword(const char *name)
     for (int i = 0; i < COUNT_OF(words); i++)
         if (!strcmp(words[i], name)) return true;
     return false;
-}
-
-static bool is_name(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
 char *text_identifier(struct arena *a, const char *name)

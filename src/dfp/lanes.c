@@ -28,7 +28,8 @@ static const char *row_place(struct dfp *d, int tensor, int32_t index)
 {
     const struct dtype_def *t = dtype_def((enum sol_dtype)d->loops->tensors.at[tensor].dtype);
     const char *name = d->loops->tensors.at[tensor].name;
-    return SAY(d, "*(%s *)(%s + %s)", expr_vector(&d->p, t->name), name, print_offset(&d->p, tensor, index));
+    const char *at = text_address(d->p.out->arena, name, print_offset(&d->p, tensor, index));
+    return SAY(d, "*(%s *)(%s)", expr_vector(&d->p, t->name), at);
 }
 
 static const char *find_load(const struct dfp *d, const char *text)
@@ -73,7 +74,8 @@ static const char *transposed(struct dfp *d, const struct ex *e)
     dfp_use(d, first);
     const char *at = print_offset(p, e->tensor, e->a);
     for (int i = 0; i < lanes; i++)
-        text_line(p->out, "%s[%d] = *(const %s *)(%s + %s + %" PRId64 ");", block, i, type, name, at, apart * i);
+        text_line(p->out, "%s[%d] = *(const %s *)(%s + %s);", block, i, type, name,
+                  text_plus(p->out->arena, at, apart * i));
     text_line(p->out, "@sol_transpose_%s(%s);", expr_type_name(p, k), block);
     for (int q = 0; q < lanes; q++) {
         dfp_use(d, first + q);
@@ -120,7 +122,7 @@ const char *dfp_read(void *user, struct print_expr *p, int32_t node)
         p->lane = NULL; /* the whole vector, not a single lane */
         const char *off = print_offset(p, e->tensor, e->a);
         p->lane = lane;
-        return SAY(d, "%s[%s + %s]", name, off, lane ? lane : "0");
+        return lane ? SAY(d, "%s[%s + %s]", name, off, lane) : SAY(d, "%s[%s]", name, off);
     }
     if (temp && temp->row) return row_place(d, e->tensor, e->a);
     return p->lanes > 1 ? cached(d, node) : NULL;
@@ -190,10 +192,10 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
         const char *value = print_value(&d->p, s->value, dtype);
         if (d->temp && d->temp[out].in_register) {
             const char *name = expr_name(&d->p);
-            text_line(d->p.out, "const %s %s = %s;", expr_type(&d->p, k), name, value);
+            text_line(d->p.out, "const %s %s = %s;", expr_type(&d->p, k), name, text_bare(d->p.out->arena, value));
             d->temp[out].name[q] = name;
         } else if (d->temp && d->temp[out].row && d->p.lanes > 1) {
-            text_line(d->p.out, "%s = %s;", row_place(d, out, s->index), value);
+            text_line(d->p.out, "%s = %s;", row_place(d, out, s->index), text_bare(d->p.out->arena, value));
         } else {
             print_store(&d->p, out, s->index, value);
         }

@@ -20,7 +20,7 @@ const char *dfp_start(struct dfp *d, int op, enum compute k)
 void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char *value)
 {
     if (op == RED_SUM || op == RED_PROD)
-        text_line(d->p.out, "%s %c= %s;", acc, op == RED_SUM ? '+' : '*', value);
+        text_line(d->p.out, "%s %c= %s;", acc, op == RED_SUM ? '+' : '*', text_bare(d->p.out->arena, value));
     else
         text_line(d->p.out, "%s = @sol_%s_%s(%s, %s);", acc, op == RED_MAX ? "max" : "min", expr_type_name(&d->p, k),
                   value, acc);
@@ -74,7 +74,7 @@ static void unroll(struct dfp_reduction *r, int i)
         cond = cond ? SAY(d, "%s && %s", cond, part) : part;
     }
     struct dfp_load *loads = d->loads;
-    if (cond) text_open(d->p.out, "if (%s) {", cond);
+    if (cond) text_open(d->p.out, "if (%s) {", text_bare(d->p.out->arena, cond));
     dfp_accumulate(r);
     if (cond) {
         text_close(d->p.out, "}");

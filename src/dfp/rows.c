@@ -73,7 +73,7 @@ void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k)
         const enum compute own = compute_is_int(k) ? expr_natural(d->loops, node) : k;
         const char *value = expr_value(&d->p, node, own);
         const char *name = expr_name(&d->p);
-        text_line(d->p.out, "const %s %s = %s;", compute_def(own)->type, name, value);
+        text_line(d->p.out, "const %s %s = %s;", compute_def(own)->type, name, text_bare(d->p.out->arena, value));
         dfp_name(d, node, own, name);
         d->hoisted = d->p.known;
         return;

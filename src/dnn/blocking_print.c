@@ -51,7 +51,7 @@ static void outer_digits(const struct blocking *b, struct text *out)
     int64_t below = b->nouter;
     for (int i = 0; i < b->outer.n; i++) {
         below /= b->outer.at[i].size;
-        const char *at = below > 1 ? SAY("g / %lld", (long long)below) : "g";
+        const char *at = text_over(b->p->arena, "g", below);
         text_line(out, i ? "const int64_t g%d = %s %% %lld;" : "const int64_t g%d = %s;", i, at,
                   (long long)b->outer.at[i].size);
     }
@@ -66,10 +66,8 @@ static void box_ranges(const struct blocking *b, struct text *out)
         if (n == 1)
             text_line(out, "const int64_t l%d = 0, h%d = %lld;", i, i, size);
         else
-            text_line(
-                out,
-                "const int64_t c%d = block / %lld %% %lld, l%d = c%d * %lld / %lld, h%d = (c%d + 1) * %lld / %lld;", i,
-                (long long)below, n, i, i, size, n, i, i, size, n);
+            text_line(out, "const int64_t c%d = %s %% %lld, l%d = c%d * %lld / %lld, h%d = (c%d + 1) * %lld / %lld;", i,
+                      text_over(b->p->arena, "block", below), n, i, i, size, n, i, i, size, n);
     }
 }
 
@@ -136,7 +134,7 @@ static const char *a_position(const struct blocking *b)
     if (!b->gather) {
         for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));
         if (b->chunk_axis >= 0) offset_add(&o, "q", b->chunk * axis_stride(&b->k.at[b->chunk_axis], b->a_stride));
-        return SAY("a + %s", offset_text(&o));
+        return offset_from(&o, "a");
     }
     for (int i = 0; i < b->k.n; i++) { /* an index variable with a negative stride starts at its end */
         const struct axis *x = &b->k.at[i];
@@ -146,7 +144,7 @@ static const char *a_position(const struct blocking *b)
             if (s < 0) o.constant -= s * (n - 1);
         }
     }
-    return SAY("block_a + %s", offset_text(&o));
+    return offset_from(&o, "block_a");
 }
 
 static const char *b_panel(const struct blocking *b, const char *g, const char *q, const char *n)
@@ -158,13 +156,13 @@ static const char *b_panel(const struct blocking *b, const char *g, const char *
         if (b->nouter > 1) offset_add(&packed, g, b->nchunk * b->panels * b->panel_elements);
         if (b->nchunk > 1) offset_add(&packed, q, b->panels * b->panel_elements);
         offset_add(&packed, n, b->panel_elements);
-        return SAY("b + %s", offset_text(&packed));
+        return offset_from(&packed, "b");
     }
     struct offset o = {.arena = p->arena, .constant = p->b.view.c};
     for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], p->b.view.s));
     if (b->chunk_axis >= 0) offset_add(&o, q, b->chunk * axis_stride(&b->k.at[b->chunk_axis], p->b.view.s));
     offset_add(&o, n, b->width * axis_stride(&b->n, p->b.view.s));
-    return SAY("b + %s", offset_text(&o));
+    return offset_from(&o, "b");
 }
 
 /* Prints a transpose of a square of `lanes` rows of b, from contiguous along k to contiguous along n: log2(lanes)
@@ -186,7 +184,8 @@ static void flip_function(const struct blocking *b, struct text *out)
             for (int l = 0; l < n; l++) text_put(out, ", %d", l & h ? n + l : l + h);
             text_put(out, ");\n%*sr%d = t%d, r%d = t%d;\n", out->indent * 4, "", i, i, i + h, i + h);
         }
-    for (int i = 0; i < n; i++) text_line(out, "*(%s *)(to + %d) = r%d;", type, i * b->width, i);
+    for (int i = 0; i < n; i++)
+        text_line(out, "*(%s *)(%s) = r%d;", type, text_plus(b->p->arena, "to", i * b->width), i);
     out->indent--;
     text_put(out, "}\n\n");
 }
@@ -223,7 +222,11 @@ static void panel_loops(const struct blocking *b, struct text *out)
     const long long chunk = b->chunk;
     text_open(out, "{ /* pack the panel of b */");
     text_line(out, "const @real *from = %s;", b_panel(b, "g", "q", "n"));
-    text_line(out, "const int64_t lanes = n == %lld ? %d : %lld;", (long long)b->panels - 1, blocking_last(b), width);
+    if (blocking_last(b) == b->width)
+        text_line(out, "const int64_t lanes = %lld;", width);
+    else
+        text_line(out, "const int64_t lanes = n == %lld ? %d : %lld;", (long long)b->panels - 1, blocking_last(b),
+                  width);
     text_line(out, "@real *to = panel_b;");
     const char *left = b->chunk_axis < 0 ? ""
                                          : SAY("@sol_min_i64(%lld, %lld - q * %lld)", chunk,
@@ -237,8 +240,8 @@ static void panel_loops(const struct blocking *b, struct text *out)
         flip_loops(b, out);
     else {
         text_line(out, "for (int64_t k = 0; k < len; k++)");
-        text_line(out, "    for (int64_t j = 0; j < lanes; j++) to[k * %lld + j] = f[k * %lld + j * %lld];", width, sk,
-                  sn);
+        text_line(out, "    for (int64_t j = 0; j < lanes; j++) to[k * %lld + j] = f[%s + %s];", width,
+                  text_times(p->arena, "k", sk), text_times(p->arena, "j", sn));
     }
     text_line(out, "to += len * %lld;", width);
     text_close(out, "}");
@@ -308,8 +311,10 @@ static void call_tile(const struct blocking *b, const struct tile_finish *f, con
     if (counts_tiles(b))
         text_put(out, ", block_sums + ((n - lo) * %lld + tile) * %lld, q", (long long)b->block_tiles,
                  (long long)b->rows * b->cols * b->width);
-    else if (b->nchunk > 1)
-        text_put(out, ", e%d + %s, q", b->partial, view_offset(b, &p->view[b->partial]));
+    else if (b->nchunk > 1) {
+        view_argument(b, out, b->partial);
+        text_put(out, ", q");
+    }
     if (tile_fetch_lines(b)) text_put(out, ", next");
     if (f->value) text_put(out, ", value");
     for (int i = 0; i < p->nview; i++)
@@ -335,9 +340,10 @@ static void operands(const struct blocking *b, const struct tile_finish *f, stru
         text_line(out, "@real *const block_a = scratch;");
         at += (b->gathered + b->lanes - 1) / b->lanes * b->lanes + b->lanes;
     }
-    if (b->partials) text_line(out, "@real *const block_sums = scratch + %lld;", (long long)at);
+    if (b->partials) text_line(out, "@real *const block_sums = %s;", text_plus(p->arena, "scratch", at));
     at += b->partials;
-    if (b->options.source == B_SCRATCH) text_line(out, "@real *const panel_b = scratch + %lld;", (long long)at);
+    if (b->options.source == B_SCRATCH)
+        text_line(out, "@real *const panel_b = %s;", text_plus(p->arena, "scratch", at));
 }
 
 /* Silences warnings about parameters that this kernel does not need. */
@@ -398,11 +404,17 @@ static void tile_table(const struct blocking *b, const struct sizes *sizes, stru
 void blocking_print_tasks(const struct blocking *b, struct text *out, const char *operands)
 {
     text_line(out, "@real *const scratch = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    struct arena *a = b->p->arena;
+    if (b->panels == 1) {
+        text_line(out, "for (int64_t t = task0; t < task1; t++) @block_panels(%s, scratch, %s, %s, 0, 1);", operands,
+                  text_over(a, "t", b->nblock), text_modulo(a, "t", b->nblock));
+        return;
+    }
     text_open(out, "for (int64_t t = task0; t < task1;) {");
     text_line(out, "const int64_t lo = t %% %lld, hi = @sol_min_i64(%lld, lo + task1 - t), at = t / %lld;",
               (long long)b->panels, (long long)b->panels, (long long)b->panels);
-    text_line(out, "@block_panels(%s, scratch, at / %lld, at %% %lld, lo, hi);", operands, (long long)b->nblock,
-              (long long)b->nblock);
+    text_line(out, "@block_panels(%s, scratch, %s, %s, lo, hi);", operands, text_over(a, "at", b->nblock),
+              text_modulo(a, "at", b->nblock));
     text_line(out, "t += hi - lo;");
     text_close(out, "}");
 }

@@ -31,39 +31,39 @@ static int64_t extent_of(const struct blocking *b, int ivar)
 static const char *first_index(const struct blocking *b, int d)
 {
     const struct affine *f = &b->p->a.index[d];
-    int64_t c = f->c;
-    const char *text = "";
+    struct offset o = {.arena = b->p->arena, .constant = f->c};
     for (int i = 0; i < f->n; i++) {
         const int ivar = f->ivar[i];
-        const long long coef = f->coef[i];
+        const int64_t coef = f->coef[i];
         const int m = axis_of(&b->m, ivar), g = axis_of(&b->outer, ivar);
         if (m >= 0)
-            text = SAY("%s + %lld * l%d", text, coef, m);
+            offset_add(&o, SAY("l%d", m), coef);
         else if (g >= 0) {
             int k = 0;
             while (b->outer.at[g].ivar[k] != ivar) k++;
-            text = SAY("%s + %lld * %s", text, coef, axis_digit(b->p, &b->outer.at[g], k, SAY("g%d", g)));
+            offset_add(&o, axis_digit(b->p, &b->outer.at[g], k, SAY("g%d", g)), coef);
         } else {
-            if (is_cut(b, ivar)) text = SAY("%s + %lld * q", text, coef * (long long)b->chunk);
-            if (coef < 0) c += coef * (extent_of(b, ivar) - 1);
+            if (is_cut(b, ivar)) offset_add(&o, "q", coef * b->chunk);
+            if (coef < 0) o.constant += coef * (extent_of(b, ivar) - 1);
         }
     }
-    return SAY("%lld%s", (long long)c, text);
+    return offset_text(&o);
 }
 
 static const char *count(const struct blocking *b, int d)
 {
     const struct affine *f = &b->p->a.index[d];
-    int64_t c = 1;
-    const char *text = "";
+    struct offset o = {.arena = b->p->arena, .constant = 1};
     for (int i = 0; i < f->n; i++) {
         const int ivar = f->ivar[i], m = axis_of(&b->m, ivar);
-        if (m >= 0)
-            text = SAY("%s + %lld * (h%d - l%d - 1)", text, (long long)f->coef[i], m, m);
-        else if (set_has(b->p->k, ivar) || ivar == b->group)
-            c += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (extent_of(b, ivar) - 1);
+        if (m >= 0) {
+            offset_add(&o, SAY(f->coef[i] == 1 ? "h%d - l%d" : "(h%d - l%d)", m, m), f->coef[i]);
+            o.constant -= f->coef[i];
+        } else if (set_has(b->p->k, ivar) || ivar == b->group) {
+            o.constant += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (extent_of(b, ivar) - 1);
+        }
     }
-    return SAY("%lld%s", (long long)c, text);
+    return offset_text(&o);
 }
 
 static bool clips(const struct blocking *b, int d)
@@ -102,8 +102,15 @@ static void zero(const struct blocking *b, struct text *out, int d, const char *
     if (!b->p->a.border[d]) return;
     const long long row = b->gather_stride[d];
     for (int side = 0; side < 2; side++)
-        text_line(out, "for (int64_t z = %s; z < %s; z++) __builtin_memset(%s + z * %lld, 0, %lld);",
-                  side ? SAY("t%d", d) : "0", side ? SAY("n%d", d) : SAY("f%d", d), at, row, row * b->p->bytes);
+        text_line(out, "for (int64_t z = %s; z < %s; z++) __builtin_memset(%s + %s, 0, %lld);",
+                  side ? SAY("t%d", d) : "0", side ? SAY("n%d", d) : SAY("f%d", d), at,
+                  text_times(b->p->arena, "z", row), row * b->p->bytes);
+}
+
+/* The address of element d<dim> from `base` on. */
+static const char *step_from(const struct blocking *b, const char *base, int dim, int64_t stride)
+{
+    return SAY("%s + %s", base, text_times(b->p->arena, SAY("d%d", dim), stride));
 }
 
 /* Prints the copy of the last two dimensions. The one with the smaller stride in a is the inner loop. */
@@ -118,14 +125,15 @@ static void copy(const struct blocking *b, struct text *out, int outer, int inne
     }
     if (outer >= 0) {
         text_open(out, "for (int64_t d%d = f%d; d%d < t%d; d%d++) {", outer, outer, outer, outer, outer);
-        to = SAY("%s + d%d * %lld", to, outer, (long long)b->gather_stride[outer]);
-        from = SAY("%s + d%d * %lld", from, outer, (long long)s[outer]);
+        to = step_from(b, to, outer, b->gather_stride[outer]);
+        from = step_from(b, from, outer, s[outer]);
     }
     text_line(out, "@real *const to = %s;", to);
     text_line(out, "const @real *const from = %s;", from);
     if (outer < 0 || b->gather_stride[outer] > b->gather_stride[inner]) zero(b, out, inner, "to");
-    text_line(out, "for (int64_t d%d = f%d; d%d < t%d; d%d++) to[d%d * %lld] = from[d%d * %lld];", inner, inner, inner,
-              inner, inner, inner, (long long)b->gather_stride[inner], inner, (long long)s[inner]);
+    const char *at = SAY("d%d", inner);
+    text_line(out, "for (int64_t %s = f%d; %s < t%d; %s++) to[%s] = from[%s];", at, inner, at, inner, at,
+              text_times(b->p->arena, at, b->gather_stride[inner]), text_times(b->p->arena, at, s[inner]));
     if (outer >= 0) text_close(out, "}");
 }
 
@@ -134,17 +142,16 @@ void gather_print(const struct blocking *b, struct text *out)
     const int64_t *s = b->p->c->memory[b->p->a.tensor].stride;
     text_open(out, "{ /* gather the block's part of a */");
     ranges(b, out);
-    const char *from = "a";
-    for (int d = 0; d < b->p->a.ndim; d++) from = SAY("%s + i%d * %lld", from, d, (long long)s[d]);
-    text_line(out, "const @real *const from0 = %s;", from);
-    const char *to = "block_a";
-    from = "from0";
+    struct offset at = {.arena = b->p->arena};
+    for (int d = 0; d < b->p->a.ndim; d++) offset_add(&at, SAY("i%d", d), s[d]);
+    text_line(out, "const @real *const from0 = %s;", offset_from(&at, "a"));
+    const char *to = "block_a", *from = "from0";
     for (int i = 0; i < b->ngather - 2; i++) {
         const int d = b->gather_dim[i];
         zero(b, out, d, to);
         text_open(out, "for (int64_t d%d = f%d; d%d < t%d; d%d++) {", d, d, d, d, d);
-        text_line(out, "@real *const to%d = %s + d%d * %lld;", d, to, d, (long long)b->gather_stride[d]);
-        text_line(out, "const @real *const from%d_ = %s + d%d * %lld;", d, from, d, (long long)s[d]);
+        text_line(out, "@real *const to%d = %s;", d, step_from(b, to, d, b->gather_stride[d]));
+        text_line(out, "const @real *const from%d_ = %s;", d, step_from(b, from, d, s[d]));
         to = SAY("to%d", d);
         from = SAY("from%d_", d);
     }

@@ -166,12 +166,13 @@ static const char *ivar_value(void *user, int ivar)
     return SAY("(n * %d)", g->lanes);
 }
 
-static const char *offset(const struct gemv *g, const struct view *v)
+/* The address of a view in operand `tensor` that has elements of this type. */
+static const char *operand_at(const struct gemv *g, const char *type, int tensor, const struct view *v)
 {
     struct offset o = {.arena = g->p.arena, .constant = v->c};
     for (int i = 0; i < g->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&g->outer.at[i], v->s));
     offset_add(&o, "n", axis_stride(&g->n, v->s) * g->lanes);
-    return offset_text(&o);
+    return offset_from(&o, SAY("(%s *)p[%d]", type, problem_operand(&g->p, tensor)));
 }
 
 static void task_body(struct gemv *g, const struct target *t, struct text *out)
@@ -180,21 +181,21 @@ static void task_body(struct gemv *g, const struct target *t, struct text *out)
     struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = place, .ivar = ivar_value, .user = g};
     const int last = (int)(g->n.size - (g->groups - 1) * g->lanes);
     int64_t below = g->nouter;
-    text_line(out, "const int64_t n = t %% %lld;", (long long)g->groups);
+    text_line(out, "const int64_t n = %s;", text_modulo(p->arena, "t", g->groups));
     for (int i = 0; i < g->outer.n; i++) {
         below /= g->outer.at[i].size;
-        text_line(out, "const int64_t g%d = t / %lld %% %lld;", i, (long long)(below * g->groups),
-                  (long long)g->outer.at[i].size);
+        const char *at = text_over(p->arena, "t", below * g->groups);
+        text_line(out, "const int64_t g%d = %s;", i, text_modulo(p->arena, at, g->outer.at[i].size));
     }
     for (int i = 0; i < p->nview; i++) {
         const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
         const char *qualifier = p->view[i].node ? "const " : "";
-        text_line(out, "%s%s *const e%d = (%s%s *)p[%d] + %s;", qualifier, type, i, qualifier, type,
-                  problem_operand(p, p->view[i].tensor), offset(g, &p->view[i]));
+        text_line(out, "%s%s *const e%d = %s;", qualifier, type, i,
+                  operand_at(g, SAY("%s%s", qualifier, type), p->view[i].tensor, &p->view[i]));
     }
-    text_line(out, "const %s sum = @dots((const @real *)p[%d] + %s, (const @real *)p[%d] + %s, %lld - n * %d);",
-              epilogue_type(&e), problem_operand(p, p->a.tensor), offset(g, &p->a.view),
-              problem_operand(p, p->b.tensor), offset(g, &p->b.view), (long long)g->n.size, g->lanes);
+    text_line(out, "const %s sum = @dots(%s, %s, %lld - n * %d);", epilogue_type(&e),
+              operand_at(g, "const @real", p->a.tensor, &p->a.view),
+              operand_at(g, "const @real", p->b.tensor, &p->b.view), (long long)g->n.size, g->lanes);
     const bool odd = last < g->lanes;
     if (odd) text_open(out, "if (n < %lld) {", (long long)g->groups - 1);
     epilogue_print(&e, out, "sum", g->lanes);

@@ -17,7 +17,10 @@ void offset_add(struct offset *o, const char *index, int64_t stride)
 
 const char *offset_text(const struct offset *o)
 {
-    if (!o->terms) return arena_printf(o->arena, "%lld", (long long)o->constant);
-    if (!o->constant) return o->terms;
-    return arena_printf(o->arena, "%s %c %lld", o->terms, o->constant < 0 ? '-' : '+', llabs((long long)o->constant));
+    return text_plus(o->arena, o->terms ? o->terms : "0", o->constant);
+}
+
+const char *offset_from(const struct offset *o, const char *base)
+{
+    return text_plus(o->arena, text_address(o->arena, base, o->terms ? o->terms : "0"), o->constant);
 }

@@ -73,6 +73,7 @@ struct offset {
 };
 void offset_add(struct offset *o, const char *index, int64_t stride);
 const char *offset_text(const struct offset *o);
+const char *offset_from(const struct offset *o, const char *base); /* "base + offset", or "base" */
 
 /* lines.c: statements, several of which share a line */
 struct lines {

@@ -476,6 +476,8 @@ static void finish_loop(struct tile *t, struct epilogue *e)
         for (int r = 0; r < t->rows; r++)
             for (int c = 0; c < t->cols; c++) text_put(t->out, "%s%s", r + c + v ? ", " : "", acc(t, r, c, v));
     text_put(t->out, "};\n");
+    const char *row = t->rows == 1 ? "v" : SAY("(v * %d + r)", t->rows);
+    const char *sum = SAY("all[%s + c]", text_times(t->b->p->arena, row, t->cols));
     for (int part = 0; part < 2; part++) { /* full vectors, then the last if it is partial */
         const bool odd = t->last < t->b->lanes;
         const int from = part ? t->vectors - 1 : 0, to = part || !odd ? t->vectors : t->vectors - 1;
@@ -487,8 +489,7 @@ static void finish_loop(struct tile *t, struct epilogue *e)
         t->col = "c";
         text_line(t->out, "for (int64_t r = 0; r < %d; r++)", t->rows);
         text_line(t->out, "    for (int64_t c = 0; c < %d; c++)", t->cols);
-        text_line(t->out, "        %s",
-                  call(t, e, SAY("all[(v * %d + r) * %d + c]", t->rows, t->cols), part ? t->last : t->b->lanes));
+        text_line(t->out, "        %s", call(t, e, sum, part ? t->last : t->b->lanes));
         text_close(t->out, "}");
     }
 }

@@ -12,11 +12,10 @@ const char *weights_vector(const struct weights *w)
 void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char ivar,
                     const char *index)
 {
-    (void)w;
     for (int i = 0; i < x->n; i++) {
         size /= x->at[i].size;
-        text_line(out, "const int64_t %c%d = %s / %lld %% %lld;", ivar, i, index, (long long)size,
-                  (long long)x->at[i].size);
+        const char *at = text_over(w->p.arena, index, size);
+        text_line(out, "const int64_t %c%d = %s;", ivar, i, text_modulo(w->p.arena, at, x->at[i].size));
     }
 }
 
@@ -44,6 +43,11 @@ static int64_t pitch_at(const struct weights *w, const struct weights_side *s, i
     for (int r = 0; r < (w)->rows; r++) \
         for (int v = 0; v < (w)->vectors; v++)
 
+static const char *sums_at(const struct weights *w, int r, int v)
+{
+    return text_plus(w->p.arena, "sums", r * w->width + v * w->lanes);
+}
+
 static void micro_kernel(const struct weights *w, struct text *out)
 {
     const struct weights_side *a = &w->a, *b = &w->b;
@@ -57,7 +61,8 @@ static void micro_kernel(const struct weights *w, struct text *out)
               (long long)pitch_at(w, a, -1), (long long)(a->step[0] * pitch_at(w, a, 0)), (long long)pitch_at(w, b, -1),
               (long long)(b->step[0] * pitch_at(w, b, 0)));
     text_open(out, "for (int64_t k = 0; k < cols; k++) {");
-    for (int v = 0; v < w->vectors; v++) text_line(out, "const @vec y%d = *(const @vec *)(y + %d);", v, v * w->lanes);
+    for (int v = 0; v < w->vectors; v++)
+        text_line(out, "const @vec y%d = *(const @vec *)(%s);", v, text_plus(w->p.arena, "y", v * w->lanes));
     for (int r = 0; r < w->rows; r++) {
         text_put(out, "%*s{ const @real e = x[%d];", out->indent * 4, "", r);
         for (int v = 0; v < w->vectors; v++) text_put(out, " s%d_%d += e * y%d;", r, v, v);
@@ -67,9 +72,9 @@ static void micro_kernel(const struct weights *w, struct text *out)
     text_close(out, "}");
     text_close(out, "}");
     text_open(out, "if (add) {");
-    EACH(w, r, v) text_line(out, "s%d_%d += *(const @vec *)(sums + %d);", r, v, r * w->width + v * w->lanes);
+    EACH(w, r, v) text_line(out, "s%d_%d += *(const @vec *)(%s);", r, v, sums_at(w, r, v));
     text_close(out, "}");
-    EACH(w, r, v) text_line(out, "*(@vec *)(sums + %d) = s%d_%d;", r * w->width + v * w->lanes, r, v);
+    EACH(w, r, v) text_line(out, "*(@vec *)(%s) = s%d_%d;", sums_at(w, r, v), r, v);
     end(out);
 }
 
@@ -100,20 +105,21 @@ static void pack_level(const struct weights *w, struct text *out, const struct w
     const bool window = s->window && l->tap >= 0, row = level == WEIGHTS_ROWS;
     const char *n = row ? "rows" : "cols", *i = row ? "j" : "k", *first = row ? "row" : "col";
     if (window)
-        text_line(out, "const int64_t n%s = %lld * (%s - 1) + %lld;", n, (long long)l->step, n,
-                  (long long)(l->dist * (l->taps - 1) + 1));
+        text_line(out, "const int64_t n%s = %s;", n,
+                  text_plus(w->p.arena, text_times(w->p.arena, n, l->step), l->dist * (l->taps - 1) + 1 - l->step));
     else
         text_line(out, "const int64_t n%s = %s;", n, n);
     text_open(out, "for (int64_t %s = 0; %s < n%s; %s++) {", i, i, n, i);
     const int64_t stride = window ? m->stride[l->dim] : axis_stride(&l->axis, s->o->view.s);
-    text_line(out, "const @real *const %s = %s + (%s * %lld + %s) * INT64_C(%lld);", row ? "from_row" : "from",
-              row ? "from_image" : "from_row", first, window ? (long long)l->step : 1, i, (long long)stride);
+    text_line(out, "const @real *const %s = %s + (%s + %s) * INT64_C(%lld);", row ? "from_row" : "from",
+              row ? "from_image" : "from_row", text_times(w->p.arena, first, window ? l->step : 1), i,
+              (long long)stride);
     text_line(out, "@real *const %s = %s + %s * %lld;", row ? "to_row" : "to", row ? "to_image" : "to_row", i,
               (long long)pitch_at(w, s, level));
     if (!window || !s->o->border[l->dim]) return;
     const struct loops_tensor *t = &w->p.loops->tensors.at[s->o->tensor];
-    text_line(out, "const int64_t %s_at = %s * %lld + %s + %lld;", first, first, (long long)l->step, i,
-              (long long)s->o->index[l->dim].c);
+    const char *at = SAY("%s + %s", text_times(w->p.arena, first, l->step), i);
+    text_line(out, "const int64_t %s_at = %s;", first, text_plus(w->p.arena, at, s->o->index[l->dim].c));
     text_open(out, "if (%s_at < %d || %s_at >= %lld) {", first, -m->halo_low[l->dim], first,
               (long long)t->shape[l->dim] + m->halo_high[l->dim]);
     text_line(out, "for (int64_t q = 0; q < panels; q++) __builtin_memset(%s + q * %lld, 0, %lld);",
@@ -136,10 +142,9 @@ static void pack_function(const struct weights *w, struct text *out, const struc
     text_open(out, "for (int64_t i = 0; i < images; i++) {");
     text_line(out, "const int64_t n = image + i;");
     weights_digits(w, out, &w->images, w->nimage, 'n', "n");
-    const char *from = "x";
-    for (int i = 0; i < w->images.n; i++)
-        from = SAY("%s + n%d * INT64_C(%lld)", from, i, (long long)axis_stride(&w->images.at[i], s->o->view.s));
-    text_line(out, "const @real *const from_image = %s;", from);
+    struct offset from = {.arena = w->p.arena};
+    for (int i = 0; i < w->images.n; i++) offset_add(&from, SAY("n%d", i), axis_stride(&w->images.at[i], s->o->view.s));
+    text_line(out, "const @real *const from_image = %s;", offset_from(&from, "x"));
     text_line(out, "@real *const to_image = panel + i * %lld;", (long long)pitch_at(w, s, -1));
     pack_level(w, out, s, WEIGHTS_ROWS);
     pack_level(w, out, s, WEIGHTS_COLS);
@@ -180,11 +185,16 @@ static void pack_call(const struct weights *w, struct text *out, const struct we
 
 /* -- a chunk */
 
-static void chunk_range(struct text *out, const char *first, const char *count, const char *number, int64_t size,
-                        int64_t pieces)
+/* Prints the range of the chunk's part number `at` of `size` elements in `pieces` parts. */
+static void chunk_range(struct text *out, const char *what, const char *at, int64_t size, int64_t pieces)
 {
-    text_line(out, "const int64_t %s = %s * %lld / %lld, %s = (%s + 1) * %lld / %lld - %s;", first, number,
-              (long long)size, (long long)pieces, count, number, (long long)size, (long long)pieces, first);
+    if (pieces == 1) {
+        text_line(out, "const int64_t %s = 0, %ss = %lld;", what, what, (long long)size);
+        return;
+    }
+    text_line(out, "const int64_t %s_part = %s;", what, at);
+    text_line(out, "const int64_t %s = %s_part * %lld / %lld, %ss = (%s_part + 1) * %lld / %lld - %s;", what, what,
+              (long long)size, (long long)pieces, what, what, (long long)size, (long long)pieces, what);
 }
 
 /* How many elements tap number `tap` of a level moves one side's packed pixels. */
@@ -200,11 +210,11 @@ static void direct_chunk(const struct weights *w, struct text *out)
                "int64_t "
                "m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
     text_line(out, "@real *const pack = scratch + %lld;", (long long)(w->a.size * MIN(WEIGHTS_TOGETHER, w->a.block)));
-    text_line(out, "const int64_t cc = chunk %% %lld, cr = chunk / %lld %% %lld, ci = chunk / %lld;",
-              (long long)l[1].nbox, (long long)l[1].nbox, (long long)l[0].nbox, (long long)(l[0].nbox * l[1].nbox));
-    chunk_range(out, "image", "images", "ci", w->nimage, w->image_nbox);
-    chunk_range(out, "row", "rows", "cr", l[0].axis.size, l[0].nbox);
-    chunk_range(out, "col", "cols", "cc", l[1].axis.size, l[1].nbox);
+    struct arena *a = w->p.arena;
+    chunk_range(out, "image", text_over(a, "chunk", l[0].nbox * l[1].nbox), w->nimage, w->image_nbox);
+    chunk_range(out, "row", text_modulo(a, text_over(a, "chunk", l[1].nbox), l[0].nbox), l[0].axis.size, l[0].nbox);
+    chunk_range(out, "col", text_modulo(a, "chunk", l[1].nbox), l[1].axis.size, l[1].nbox);
+    if (w->nchunk == 1) text_line(out, "(void)chunk;");
     pack_call(w, out, &w->b, "n0", "n1", "pack");
     text_open(out, "for (int64_t m2 = m0; m2 < m1; m2 += %d) {", WEIGHTS_TOGETHER);
     text_line(out, "const int64_t m3 = @sol_min_i64(m1, m2 + %d);", WEIGHTS_TOGETHER);
@@ -318,13 +328,14 @@ static void panel_results(const struct weights *w, struct text *out)
                  w->rows * w->width);
         for (int i = 0; i < p->nview; i++) {
             const struct view *v = &p->view[i];
-            text_put(out, ", (%s%s *)p[%d] + INT64_C(%lld) + m * INT64_C(%lld) + n * INT64_C(%lld)",
-                     v->node ? "const " : "", dtype_def(p->loops->tensors.at[v->tensor].dtype)->c_name,
-                     problem_operand(p, v->tensor), (long long)v->c,
-                     (long long)(axis_stride(&a->channels, v->s) * w->rows),
-                     (long long)(axis_stride(&w->b.channels, v->s) * w->width));
-            for (int k = 0; k < w->outer.n; k++)
-                text_put(out, " + g%d * INT64_C(%lld)", k, (long long)axis_stride(&w->outer.at[k], v->s));
+            struct offset at = {.arena = p->arena, .constant = v->c};
+            offset_add(&at, "m", axis_stride(&a->channels, v->s) * w->rows);
+            offset_add(&at, "n", axis_stride(&w->b.channels, v->s) * w->width);
+            for (int k = 0; k < w->outer.n; k++) offset_add(&at, SAY("g%d", k), axis_stride(&w->outer.at[k], v->s));
+            text_put(out, ", %s",
+                     offset_from(&at, SAY("(%s%s *)p[%d]", v->node ? "const " : "",
+                                          dtype_def(p->loops->tensors.at[v->tensor].dtype)->c_name,
+                                          problem_operand(p, v->tensor))));
         }
         text_put(out, ");\n");
     }
@@ -334,27 +345,34 @@ static void panel_results(const struct weights *w, struct text *out)
 
 /* -- steps */
 
+/* Prints the range of panels m0 to m1 of block number mb. */
+static void put_blocks(const struct weights *w, struct text *out, const struct weights_side *s, char name)
+{
+    const long long block = s->block, panels = s->panels;
+    const char *end = text_plus(w->p.arena, SAY("%c0", name), block);
+    if (panels % block) end = SAY("@sol_min_i64(%lld, %s)", panels, end);
+    text_line(out, "const int64_t %c0 = %s, %c1 = %s;", name, text_times(w->p.arena, SAY("%cb", name), block), name,
+              end);
+}
+
 /* Prints the indices of block number `at`: g, m0, m1, n0, n1. */
 static void block_digits(const struct weights *w, struct text *out, const char *at)
 {
     const long long na = w->a.nblock, nb = w->b.nblock;
-    text_line(out, "const int64_t g = %s / %lld, mb = %s / %lld %% %lld, nb = %s %% %lld;", at, na * nb, at, nb, na, at,
-              nb);
+    struct arena *a = w->p.arena;
+    text_line(out, "const int64_t g = %s, mb = %s, nb = %s;", text_over(a, at, na * nb),
+              text_modulo(a, text_over(a, at, nb), na), text_modulo(a, at, nb));
     text_line(out, "(void)g;");
-    text_line(out, "const int64_t m0 = mb * %lld, m1 = @sol_min_i64(%lld, m0 + %lld);", (long long)w->a.block,
-              (long long)w->a.panels, (long long)w->a.block);
-    text_line(out, "const int64_t n0 = nb * %lld, n1 = @sol_min_i64(%lld, n0 + %lld);", (long long)w->b.block,
-              (long long)w->b.panels, (long long)w->b.block);
+    put_blocks(w, out, &w->a, 'm');
+    put_blocks(w, out, &w->b, 'n');
 }
 
 static const char *operand_at(const struct weights *w, const struct weights_side *s)
 {
     const struct problem *p = &w->p;
-    const char *text =
-        SAY("(const @real *)p[%d] + INT64_C(%lld)", problem_operand(p, s->o->tensor), (long long)s->o->view.c);
-    for (int i = 0; i < w->outer.n; i++)
-        text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&w->outer.at[i], s->o->view.s));
-    return text;
+    struct offset at = {.arena = p->arena, .constant = s->o->view.c};
+    for (int i = 0; i < w->outer.n; i++) offset_add(&at, SAY("g%d", i), axis_stride(&w->outer.at[i], s->o->view.s));
+    return offset_from(&at, SAY("(const @real *)p[%d]", problem_operand(p, s->o->tensor)));
 }
 
 static int work_operand(const struct weights *w)
@@ -373,11 +391,16 @@ static void sums_step(const struct weights *w, struct text *out)
     kernel_open(out, 0);
     text_line(out, "@real *const scratch = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
-    text_line(out, "const int64_t at = task / %lld, group = task %% %lld;", (long long)w->ngroup, (long long)w->ngroup);
+    if (w->ngroup > 1) {
+        text_line(out, "const int64_t at = task / %lld, group = task %% %lld;", (long long)w->ngroup,
+                  (long long)w->ngroup);
+        text_line(out, "const int64_t chunk0 = group * %lld / %lld, chunk1 = (group + 1) * %lld / %lld;",
+                  (long long)w->nchunk, (long long)w->ngroup, (long long)w->nchunk, (long long)w->ngroup);
+    } else {
+        text_line(out, "const int64_t at = task, chunk0 = 0, chunk1 = %lld;", (long long)w->nchunk);
+    }
     block_digits(w, out, "at");
     weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
-    text_line(out, "const int64_t chunk0 = group * %lld / %lld, chunk1 = (group + 1) * %lld / %lld;",
-              (long long)w->nchunk, (long long)w->ngroup, (long long)w->nchunk, (long long)w->ngroup);
     if (w->ngroup > 1)
         text_line(out, "@real *const sums = (@real *)p[%d] + task * INT64_C(%lld);", work_operand(w),
                   (long long)w->sums);
@@ -397,7 +420,8 @@ static void total_step(const struct weights *w, struct text *out)
 {
     kernel_open(out, 1);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
-    text_line(out, "const int64_t at = task / %lld, i = task %% %lld;", (long long)w->a.block, (long long)w->a.block);
+    text_line(out, "const int64_t at = %s, i = %s;", text_over(w->p.arena, "task", w->a.block),
+              text_modulo(w->p.arena, "task", w->a.block));
     block_digits(w, out, "at");
     text_line(out, "if (m0 + i >= m1) continue;");
     text_line(out, "@results(p, (const @real *)p[%d] + at * INT64_C(%lld) + i * %lld, g, m0 + i, n0, n1);",

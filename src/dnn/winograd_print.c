@@ -76,7 +76,8 @@ static void input_column(const struct winograd *w, struct text *out, int count)
     lines_add(&lines, SAY("@vec d[%d]%s, o[%d];", n, count < w->b.lanes ? " = {0}" : "", n));
     lines_end(&lines);
     for (int i = 0; i < n; i++) {
-        const char *at = SAY("x + %d * rows + j * cols + c", i);
+        const char *row = text_times(w->p.arena, "rows", i);
+        const char *at = SAY("x%s%s + j * cols + c", i ? " + " : "", i ? row : "");
         lines_add(&lines, count < w->b.lanes ? SAY("__builtin_memcpy(&d[%d], %s, %d);", i, at, count * w->p.bytes)
                                              : SAY("d[%d] = *(const @vec *)(%s);", i, at));
     }
@@ -97,8 +98,8 @@ static void input_row(const struct winograd *w, struct text *out)
     lines_add(&lines, "@input_line(t[i], o);");
     lines_end(&lines);
     for (int j = 0; j < n; j++)
-        lines_add(&lines,
-                  SAY("*(@vec *)(v + (i * %d + %d) * INT64_C(%lld) + c) = o[%d];", n, j, (long long)w->v_plane, j));
+        lines_add(&lines, SAY("*(@vec *)(v + (%s) * INT64_C(%lld) + c) = o[%d];",
+                              text_plus(w->p.arena, SAY("i * %d", n), j), (long long)w->v_plane, j));
     lines_end(&lines);
     text_put(out, "}\n");
 }
@@ -140,10 +141,12 @@ static void tile_digits(const struct winograd *w, struct text *out)
     int64_t below = w->tiles;
     for (int i = 0; i < w->images.n; i++) {
         below /= w->images.at[i].size;
-        text_line(out, "const int64_t g%d = t / %lld %% %lld;", i, (long long)below, (long long)w->images.at[i].size);
+        const char *at = text_over(w->p.arena, "t", below);
+        text_line(out, "const int64_t g%d = %s;", i, text_modulo(w->p.arena, at, w->images.at[i].size));
     }
-    text_line(out, "const int64_t i = t / %lld %% %lld, j = t %% %lld;", (long long)w->tile_cols,
-              (long long)w->tile_rows, (long long)w->tile_cols);
+    text_line(out, "const int64_t i = %s, j = %s;",
+              text_modulo(w->p.arena, text_over(w->p.arena, "t", w->tile_cols), w->tile_rows),
+              text_modulo(w->p.arena, "t", w->tile_cols));
     for (int k = 0; k < 2; k++) {
         const long long d = w->dilation[k], step = w->m * d;
         const char *name = k ? "col" : "row", *at = k ? "j" : "i";
@@ -161,13 +164,15 @@ static const char *steps(const struct winograd *w, int dim, const char *x)
     return d == 1 ? x : SAY("(%s + %lld) / %lld", x, d - 1, d);
 }
 
-static const char *image_offset(const struct winograd *w, const struct view *v)
+/* Where the image and pixel of a view lie from `base` on; with `panel`, from panel n on. */
+static const char *image_from(const struct winograd *w, const char *base, const struct view *v, bool panel)
 {
     struct offset o = {.arena = w->p.arena, .constant = v->c};
     for (int i = 0; i < w->images.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&w->images.at[i], v->s));
     offset_add(&o, "row", v->s[w->rows]);
     offset_add(&o, "col", v->s[w->cols]);
-    return offset_text(&o);
+    if (panel) offset_add(&o, "n", v->s[w->p.vector] * w->b.width);
+    return offset_from(&o, base);
 }
 
 /* Tile t of the input; windows that leave the memory are copied between zeros first. */
@@ -182,7 +187,7 @@ static void input_any(const struct winograd *w, struct text *out)
     text_put(out, "@FUNCTION void @input_any(const @real *a, @real *edge, int64_t t, @real *v)\n{\n");
     out->indent++;
     tile_digits(w, out);
-    text_line(out, "const @real *const x = a + %s;", image_offset(w, &p->a.view));
+    text_line(out, "const @real *const x = %s;", image_from(w, "a", &p->a.view, false));
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "col" : "row";
         const long long low = -m->halo_low[dim[i]], high = t->shape[dim[i]] + m->halo_high[dim[i]],
@@ -234,8 +239,9 @@ static void output_column(const struct winograd *w, struct text *out)
     lines_add(&lines, SAY("@vec d[%d], r[%d];", n, m));
     lines_end(&lines);
     for (int i = 0; i < n; i++)
-        lines_add(&lines, SAY("d[%d] = *(const @vec *)(m + (%d + j) * INT64_C(%lld) + c * %d);", i, i * n,
-                              (long long)w->m_plane, w->b.lanes));
+        lines_add(&lines,
+                  SAY("d[%d] = *(const @vec *)(m + %s * INT64_C(%lld) + c * %d);", i,
+                      text_enclosed(w->p.arena, text_plus(w->p.arena, "j", i * n)), (long long)w->m_plane, w->b.lanes));
     lines_end(&lines);
     lines_add(&lines, "@output_line(d, r);");
     for (int i = 0; i < m; i++) lines_add(&lines, SAY("t[%d][j] = r[%d];", i, i));
@@ -272,7 +278,8 @@ static void output_function(const struct winograd *w, struct text *out)
     const bool odd = w->b.n.size % lanes;
     output_column(w, out);
     text_put(out, "/* Transforms the products m into `rows` x `cols` pixels of `vectors` vectors of channels. */\n");
-    text_put(out, "@FUNCTION void @output_tile(const @real *m, int64_t rows, int64_t cols, int64_t vectors, int last");
+    text_put(out, "@FUNCTION void @output_tile(const @real *m, int64_t rows, int64_t cols, int64_t vectors%s",
+             odd ? ", int last" : "");
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
@@ -285,7 +292,6 @@ static void output_function(const struct winograd *w, struct text *out)
         output_vector(w, out, (int)(w->b.n.size % lanes));
         text_close(out, "}");
     }
-    text_line(out, "(void)last;");
     epilogue_parameters_used(&w->p, out);
     out->indent--;
     text_put(out, "}\n\n");
@@ -305,13 +311,16 @@ static void output_any(const struct winograd *w, struct text *out)
         text_line(out, "const int64_t %s = @sol_min_i64(%d, %s);", k ? "cols" : "rows", w->m,
                   steps(w, k, SAY("%lld - %s", size, k ? "col" : "row")));
     }
-    text_put(out, "    @output_tile(m, rows, cols, n == %lld ? %d : %d, n == %lld", (long long)b->panels - 1, vectors,
-             b->vectors, (long long)b->panels - 1);
+    const char *last = b->panels > 1 ? SAY("n == %lld", (long long)b->panels - 1) : "1";
+    text_put(out, "    @output_tile(m, rows, cols, %s%s%s",
+             b->panels == 1 || vectors == b->vectors ? SAY("%d", vectors)
+                                                     : SAY("%s ? %d : %d", last, vectors, b->vectors),
+             b->n.size % b->lanes ? ", " : "", b->n.size % b->lanes ? last : "");
     for (int i = 0; i < p->nview; i++) {
         const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
-        text_put(out, ",\n        (%s%s *)p[%d] + %s + n * INT64_C(%lld)", p->view[i].node ? "const " : "", type,
-                 problem_operand(p, p->view[i].tensor), image_offset(w, &p->view[i]),
-                 (long long)(p->view[i].s[p->vector] * b->width));
+        const char *base =
+            SAY("(%s%s *)p[%d]", p->view[i].node ? "const " : "", type, problem_operand(p, p->view[i].tensor));
+        text_put(out, ",\n        %s", image_from(w, base, &p->view[i], true));
     }
     text_put(out, ");\n");
     out->indent--;
@@ -352,14 +361,14 @@ static void weight_vector(const struct winograd *w, struct text *out, const stru
     for (int j = 0; j < w->taps; j++) {
         text_line(out, "{ @vec g[%d], o[%d];", w->taps, n);
         for (int i = 0; i < w->taps; i++) {
-            const char *at = SAY("INT64_C(%lld)", (long long)(i * s->row + j * s->col));
+            const int64_t at = i * s->row + j * s->col;
             if (s->lane == 1 && valid == b->lanes) {
-                text_line(out, "g[%d] = *(const @vec *)(w + %s);", i, at);
+                text_line(out, "g[%d] = *(const @vec *)(%s);", i, text_plus(w->p.arena, "w", at));
                 continue;
             }
             text_put(out, "%*sg[%d] = (@vec){", out->indent * 4, "", i);
             for (int64_t l = 0; l < b->lanes; l++)
-                text_put(out, l < valid ? "%sw[%s + %lld]" : "%s0", l ? ", " : "", at, (long long)(l * s->lane));
+                text_put(out, l < valid ? "%sw[%lld]" : "%s0", l ? ", " : "", (long long)(at + l * s->lane));
             text_put(out, "};\n");
         }
         text_line(out, "@weight_line(g, o);");
@@ -402,13 +411,16 @@ static void weights_step(const struct winograd *w, struct text *out)
                                            b->nchunk * b->panels * b->panel_elements};
     kernel_open(out, 0);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
-    text_line(out, "const int64_t chunk = task / %lld, panel = task %% %lld;", (long long)b->panels,
-              (long long)b->panels);
+    text_line(out, "const int64_t chunk = %s, panel = %s;", text_over(p->arena, "task", b->panels),
+              text_modulo(p->arena, "task", b->panels));
     text_line(out, "const int64_t c0 = chunk * %lld, c1 = @sol_min_i64(%lld, c0 + %lld);", (long long)b->len,
               (long long)w->channels.size, (long long)b->len);
     text_open(out, "for (int64_t c = c0; c < c1; c++) {");
-    text_line(out, "const @real *w = (const @real *)p[%d] + INT64_C(%lld) + c * INT64_C(%lld) + panel * INT64_C(%lld);",
-              problem_operand(p, p->b.tensor), (long long)p->b.view.c, in, b->width * lane);
+    struct offset at = {.arena = p->arena, .constant = p->b.view.c};
+    offset_add(&at, "c", in);
+    offset_add(&at, "panel", b->width * lane);
+    text_line(out, "const @real *w = %s;",
+              offset_from(&at, SAY("(const @real *)p[%d]", problem_operand(p, p->b.tensor))));
     text_line(out, "@real *u = (@real *)p[%d] + (task * %lld + c - c0) * %d;", operands(w), (long long)b->len,
               b->width);
     const int64_t rest = w->outputs.size % b->lanes;
@@ -512,7 +524,8 @@ static void three_steps(const struct winograd *w, struct text *out)
     text_put(out, "\n");
     kernel_open(out, first + 2);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
-    text_line(out, "const int64_t t = task / %lld, n = task %% %lld;", (long long)b->panels, (long long)b->panels);
+    text_line(out, "const int64_t t = %s, n = %s;", text_over(w->p.arena, "task", b->panels),
+              text_modulo(w->p.arena, "task", b->panels));
     text_line(out, "@output_any(p, (const @real *)p[%d] + t * %lld + n * %d, t, n);", m, (long long)w->m_pitch,
               b->width);
     text_close(out, "}");

@@ -186,7 +186,7 @@ static void test_ready(struct print_expr *p, struct print_loops *l, uint64_t unk
             continue;
         }
         const char *cond = print_condition(p, part);
-        text_open(p->out, "if (%s) {", cond);
+        text_open(p->out, "if (%s) {", text_bare(p->out->arena, cond));
         l->opened++;
         l->tested = true;
     }

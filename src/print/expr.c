@@ -132,7 +132,7 @@ const char *expr_temp(struct print_expr *p, const char *text, enum compute k)
 {
     if (is_simple(text)) return text;
     const char *name = expr_name(p);
-    text_line(p->out, "const %s %s = %s;", expr_type(p, k), name, text);
+    text_line(p->out, "const %s %s = %s;", expr_type(p, k), name, text_bare(p->out->arena, text));
     return name;
 }
 
@@ -146,19 +146,20 @@ const char *expr_elements(struct print_expr *p, const char *text, const char *el
 const char *expr_convert(struct print_expr *p, const char *text, enum compute from, enum compute to)
 {
     if (from == to) return text;
-    if (compute_is_int(from) && compute_is_int(to)) return SAY(p, "(%s)(%s)", expr_type(p, to), text);
+    if (compute_is_int(from) && compute_is_int(to))
+        return SAY(p, "(%s)%s", expr_type(p, to), text_enclosed(p->out->arena, text));
     if (compute_is_int(to)) {
         text = SAY(p, "@sol_to_%s_%s(%s)", computes[to].name, expr_type_name(p, from), text);
         return to == C_I64 ? text : SAY(p, "(%s)%s", expr_type(p, to), text);
     }
-    if (p->lanes == 1) return SAY(p, "(%s)(%s)", computes[to].type, text);
+    if (p->lanes == 1) return SAY(p, "(%s)%s", computes[to].type, text_enclosed(p->out->arena, text));
     return expr_elements(p, text, computes[to].name);
 }
 
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k)
 {
     if (k == C_U64) return SAY(p, "((%s){0} + %s)", expr_type(p, k), scalar);
-    return SAY(p, "@sol_splat_%s(%s)", expr_type_name(p, k), scalar);
+    return SAY(p, "@sol_splat_%s(%s)", expr_type_name(p, k), text_bare(p->out->arena, scalar));
 }
 
 static const char *constant(struct print_expr *p, double r, enum compute k)
@@ -192,7 +193,7 @@ const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k)
     p->lanes = 1;
     p->lane = lane;
     const char *value = expr_value(p, node, k);
-    text_line(p->out, "%s[%s] = %s;", array, lane, value);
+    text_line(p->out, "%s[%s] = %s;", array, lane, text_bare(p->out->arena, value));
     p->lanes = lanes;
     p->lane = old;
     text_close(p->out, "}");
@@ -443,7 +444,7 @@ static const char *call(struct print_expr *p, int32_t node, enum compute k)
         return expr_convert(p, call_lanes(p, &c, template, result), result, k);
     struct text t = text_new(p->out->arena);
     fill_template(&t, p->lanes > 1 ? def->c_vector : template, &c);
-    return expr_convert(p, SAY(p, "(%s)", t.at), p->lanes > 1 ? c.k : result, k);
+    return expr_convert(p, text_enclosed(p->out->arena, t.at), p->lanes > 1 ? c.k : result, k);
 }
 
 /* -- values */
@@ -548,6 +549,7 @@ void print_store(struct print_expr *p, int tensor, int32_t first_index, const ch
     const struct dtype_def *d = dtype_def(t->dtype);
     const char *name = p->loops->tensors.at[tensor].name;
     const enum compute k = compute_of(t->dtype);
+    value = text_bare(p->out->arena, value);
     const bool narrow = k == C_I64 && t->dtype != SOL_I64;
     if (p->lanes == 1) {
         const char *off = print_offset(p, tensor, first_index);
@@ -558,8 +560,8 @@ void print_store(struct print_expr *p, int tensor, int32_t first_index, const ch
     const char *element = t->dtype == SOL_BOOL ? "u8" : d->name;
     if (narrow) value = expr_elements(p, value, element);
     if (expr_lane_step(p, tensor, first_index) == 1) {
-        text_line(p->out, "*(%s *)(%s + %s) = %s;", expr_vector(p, element), name, print_offset(p, tensor, first_index),
-                  value);
+        const char *at = text_address(p->out->arena, name, print_offset(p, tensor, first_index));
+        text_line(p->out, "*(%s *)(%s) = %s;", expr_vector(p, element), at, value);
         return;
     }
     const char *v = expr_name(p), *lane = expr_name(p), *old = p->lane;

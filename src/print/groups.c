@@ -408,7 +408,7 @@ static void declare(struct text *out, const char *form, const struct pointer *p)
     const struct token tokens[] = {{'T', p->type},
                                    {'N', p->name},
                                    {'I', arena_printf(out->arena, "%d", p->operand)},
-                                   {'O', arena_printf(out->arena, "%lld", (long long)p->offset)}};
+                                   {'O', text_plus(out->arena, "", p->offset)}};
     text_line(out, "%s", form_fill(out->arena, form, COUNT_OF(tokens), tokens));
 }
 

@@ -6,7 +6,7 @@ static bool has_halo(const struct halo_dim *d)
     return d->low || d->high;
 }
 
-/* Zeroes the elements outside, in dimensions i and inner. `base` is the C text of an element offset. */
+/* Zeroes the elements outside, in dimensions i and inner. `base` is the C text of an offset in bytes. */
 static void zero_from(struct text *out, const struct halo *h, int i, const char *base)
 {
     int inner = i;
@@ -17,24 +17,23 @@ static void zero_from(struct text *out, const struct halo *h, int i, const char 
     const int opened = inner - i;
     for (; i < inner; i++) {
         text_open(out, "for (int64_t i%d = 0; i%d < %lld; ++i%d) {", i, i, (long long)h->dim[i].size, i);
-        text_put(&at, " + i%d * %lld", i, (long long)h->dim[i].stride);
+        text_put(&at, " + i%d * %lld", i, (long long)size_mul(h->dim[i].stride, h->bytes));
     }
     const struct halo_dim *d = &h->dim[inner];
-    const long long stride = d->stride, bytes = h->bytes;
-    if (d->low)
-        text_line(out, "__builtin_memset(y + (%s) * %lld, 0, %lld);", at.at, bytes,
-                  (long long)size_mul(d->low * bytes, stride));
+    const long long stride = size_mul(d->stride, h->bytes);
+    if (d->low) text_line(out, "__builtin_memset(y + %s, 0, %lld);", at.at, (long long)size_mul(d->low, stride));
     struct text deeper = text_new(out->arena);
     zero_from(&deeper, h, inner + 1, "0");
     if (deeper.n) {
         text_open(out, "for (int64_t i%d = 0; i%d < %lld; ++i%d) {", inner, inner, (long long)d->size, inner);
-        zero_from(out, h, inner + 1, arena_printf(out->arena, "%s + (i%d + %d) * %lld", at.at, inner, d->low, stride));
+        const char *row = arena_printf(out->arena, "i%d", inner);
+        row = text_enclosed(out->arena, text_plus(out->arena, row, d->low));
+        zero_from(out, h, inner + 1, arena_printf(out->arena, "%s + %s * %lld", at.at, row, stride));
         text_close(out, "}");
     }
     if (d->high)
-        text_line(out, "__builtin_memset(y + (%s + %lld) * %lld, 0, %lld);", at.at,
-                  (long long)size_mul(size_add(d->low, d->size), stride), bytes,
-                  (long long)size_mul(d->high * bytes, stride));
+        text_line(out, "__builtin_memset(y + %s + %lld, 0, %lld);", at.at,
+                  (long long)size_mul(size_add(d->low, d->size), stride), (long long)size_mul(d->high, stride));
     for (int k = 0; k < opened; k++) text_close(out, "}");
 }
 
@@ -52,15 +51,17 @@ sol_status halo_kernel(struct arena *a, const struct halo *h, struct kernel *out
     int outer = 0;
     for (; !has_halo(&h->dim[outer]); outer++) images = size_mul(images, h->dim[outer].size);
     const struct halo_dim *d = &h->dim[outer];
-    const long long rows = size_add(d->size, d->low + d->high), stride = d->stride, bytes = h->bytes;
+    const long long rows = size_add(d->size, d->low + d->high), stride = size_mul(d->stride, h->bytes);
+    const char *below = d->low ? arena_printf(a, "row < %d", d->low) : "";
+    const char *above = d->high ? arena_printf(a, "row >= %lld", (long long)size_add(d->low, d->size)) : "";
     text_line(&t, "/* zeroes the halo, one row of dimension %d in memory a task */", outer);
     kernel_open(&t, 0);
     text_line(&t, "(void)f, (void)worker;");
-    text_line(&t, "char *@RESTRICT y = p[0] - %lld;", (long long)size_mul(h->origin, bytes));
+    text_line(&t, "char *@RESTRICT y = p[0] - %lld;", (long long)size_mul(h->origin, h->bytes));
     text_open(&t, "for (int64_t task = task0; task < task1; ++task) {");
     text_line(&t, "const int64_t row = task %% %lld, at = task * %lld;", rows, stride);
-    text_open(&t, "if (row < %d || row >= %lld) {", d->low, (long long)size_add(d->low, d->size));
-    text_line(&t, "__builtin_memset(y + at * %lld, 0, %lld);", bytes, (long long)size_mul(stride, bytes));
+    text_open(&t, "if (%s%s%s) {", below, d->low && d->high ? " || " : "", above);
+    text_line(&t, "__builtin_memset(y + at, 0, %lld);", stride);
     text_line(&t, "continue;");
     text_close(&t, "}");
     zero_from(&t, h, outer + 1, "at");

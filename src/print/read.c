@@ -178,10 +178,11 @@ static const char *offset(struct print_expr *p, int tensor, int32_t first, bool 
     expr_strides(p->loops, p->memory, tensor, stride);
     struct text t = text_new(p->out->arena);
     for (int d = 0; first; first = print_ex(p, first)->next, d++) {
-        const char *index = safe_index(p, tensor, d, first, guarded);
-        text_put(&t, t.n ? " + (%s) * %" PRId64 : "(%s) * %" PRId64, index, stride[d]);
+        const char *index = text_enclosed(p->out->arena, safe_index(p, tensor, d, first, guarded));
+        if (!strcmp(index, "0")) continue;
+        text_put(&t, stride[d] == 1 ? "%s%s" : "%s%s * %" PRId64, t.n ? " + " : "", index, stride[d]);
     }
-    return t.at;
+    return t.n ? t.at : "0";
 }
 
 const char *print_offset(struct print_expr *p, int tensor, int32_t first_index)
@@ -250,7 +251,7 @@ static const char *load(struct print_expr *p, const struct ex *e, const char *of
         return expr_convert(p, text, own, k);
     }
     const char *type = expr_vector(p, t->dtype == SOL_BOOL ? "u8" : d->name);
-    const char *text = SAY(p, "*(const %s *)(%s + %s)", type, name, off);
+    const char *text = SAY(p, "*(const %s *)(%s)", type, text_address(p->out->arena, name, off));
     if (own == C_U64) return expr_convert(p, text, own, k);
     if (own == k && d->bytes == (k == C_F32 ? 4 : 8)) return text;
     if (own == C_I64 && k != C_I64) return expr_elements(p, text, compute_def(k)->name);
@@ -282,7 +283,7 @@ static const char *tested(struct print_expr *p, const char *test, const char *va
     if (p->lanes == 1) return SAY(p, "(%s ? %s : %s)", test, value, outside);
     const char *name = expr_name(p);
     text_line(p->out, "%s %s = %s;", expr_type(p, k), name, outside);
-    text_line(p->out, "if (%s) %s = %s;", test, name, value);
+    text_line(p->out, "if (%s) %s = %s;", text_bare(p->out->arena, test), name, value);
     return name;
 }
 

@@ -109,7 +109,7 @@ static void reduce(struct print_expr *p, const struct ex *e, enum compute k, con
     const char *value = expr_value(p, e->b, e->op == RED_ANY || e->op == RED_ALL ? expr_natural(p->loops, e->b) : k);
     s.value = expr_name(p);
     const enum compute body = e->op == RED_ANY || e->op == RED_ALL ? expr_natural(p->loops, e->b) : s.k;
-    text_line(p->out, "const %s %s = %s;", compute_def(body)->type, s.value, value);
+    text_line(p->out, "const %s %s = %s;", compute_def(body)->type, s.value, text_bare(p->out->arena, value));
     text_line(p->out, "%s", fill(p, def->step, strlen(def->step), &s));
     nest_close(p, &l);
     for (int i = 0; i < def->nout; i++) out_value[i] = part(p, def->finish, i, &s);

@@ -91,8 +91,8 @@ void tasks_open(struct print_expr *p, struct print_tasks *t)
         } else {
             t->low[i] = arena_printf(p->out->arena, "%s_0_", name);
             t->high[i] = arena_printf(p->out->arena, "%s_1_", name);
-            text_line(p->out, "const int64_t %s = (%s) * %lld, %s = @sol_min_i64(%s + %lld, %lld);", t->low[i], at,
-                      block, t->high[i], t->low[i], block, size);
+            text_line(p->out, "const int64_t %s = %s * %lld, %s = @sol_min_i64(%s + %lld, %lld);", t->low[i], at, block,
+                      t->high[i], t->low[i], block, size);
         }
         if (!cut) continue;
         const char *next = arena_printf(p->out->arena, "rest%d_", i);

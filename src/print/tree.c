@@ -6,6 +6,7 @@
  * stopped, so only the first task of a range makes the rows of the border twice. */
 #include "print/tree.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct printing {
@@ -42,22 +43,23 @@ int64_t tree_tasks(const struct tree *t, int64_t images)
 
 /* -- addresses */
 
-static void put_plus(struct printing *p, int64_t bytes)
+/* The row or step `by` * round + `plus`. */
+static const char *row_text(struct printing *p, int64_t by, int64_t plus)
 {
-    if (bytes) text_put(p->out, " + %lld", (long long)bytes);
+    struct arena *a = p->out->arena;
+    return text_plus(a, text_times(a, p->t->round, by), plus);
 }
 
-static void put_row(struct printing *p, const struct tree_address *a)
+/* The offset of its row in bytes. */
+static const char *row_of(struct printing *p, const struct tree_address *a)
 {
-    const char *round = p->t->round;
-    if (a->base == TREE_RING && a->row.by == 1 && !a->row.plus)
-        text_put(p->out, " + (%s - b->from%d) * %lld", round, a->index, (long long)a->row_bytes);
-    else if (a->base == TREE_RING)
-        text_put(p->out, " + (%lld * %s + %lld - b->from%d) * %lld", (long long)a->row.by, round,
-                 (long long)a->row.plus, a->index, (long long)a->row_bytes);
+    struct arena *arena = p->out->arena;
+    const char *row = row_text(p, a->base == TREE_RING ? a->row.by : 1, a->row.plus);
+    if (a->base == TREE_RING)
+        row = arena_printf(arena, "(%s - b->from%d)", row, a->index);
     else
-        text_put(p->out, " + (%s + %lld) %% %lld * %lld", round, (long long)a->row.plus, (long long)a->row.wrap,
-                 (long long)a->row_bytes);
+        row = text_modulo(arena, text_enclosed(arena, row), a->row.wrap);
+    return text_times(arena, row, a->row_bytes);
 }
 
 static void put_address(struct printing *p, const struct tree_address *a)
@@ -68,10 +70,10 @@ static void put_address(struct printing *p, const struct tree_address *a)
     case TREE_SCRATCH: text_put(p->out, "scratch"); break;
     case TREE_RING: text_put(p->out, "b->ring%d", a->index); break;
     }
-    if (a->row_bytes) put_row(p, a);
+    if (a->row_bytes) text_put(p->out, " + %s", row_of(p, a));
     for (int i = 0; i < TREE_COUNTERS; i++)
-        if (a->by[i]) text_put(p->out, " + %s * %lld", counter[i], (long long)a->by[i]);
-    put_plus(p, a->plus);
+        if (a->by[i]) text_put(p->out, " + %s", text_times(p->out->arena, counter[i], a->by[i]));
+    if (a->plus) text_put(p->out, a->plus < 0 ? " - %lld" : " + %lld", llabs(a->plus));
 }
 
 /* -- a round */
@@ -94,9 +96,8 @@ static void put_call(struct printing *p, const struct tree_call *c)
 static void put_body(struct printing *p, const struct tree_body *b)
 {
     if (b->need >= 0)
-        text_line(p->out, "@rows%d(p, f, worker, b, image, %lld * %s + %lld, %lld * %s + %lld);", b->need,
-                  (long long)b->step, p->t->round, (long long)b->low, (long long)b->step, p->t->round,
-                  (long long)b->high);
+        text_line(p->out, "@rows%d(p, f, worker, b, image, %s, %s);", b->need, row_text(p, b->step, b->low),
+                  row_text(p, b->step, b->high));
     for (int i = 0; i < b->ncall; i++) {
         if (b->ncall > 1) text_open(p->out, "{");
         put_call(p, &b->call[i]);
@@ -176,11 +177,16 @@ static void put_ring(struct printing *p, int i)
 static void put_task(struct printing *p)
 {
     const struct tree_loop *l = &p->t->loop[0];
-    const long long tasks = tasks_per_image(p->t), rounds = p->t->per_task;
+    const long long tasks = tasks_per_image(p->t), rounds = p->t->per_task, n = l->n;
     const char *row = p->t->round;
-    text_line(p->out, "const int64_t image = task / %lld, %s0 = task %% %lld * %lld;", tasks, row, tasks, rounds);
-    text_line(p->out, "const int64_t %s1 = %s0 + %lld < %lld ? %s0 + %lld : %lld;", row, row, rounds, (long long)l->n,
-              row, rounds, (long long)l->n);
+    struct arena *a = p->out->arena;
+    text_line(p->out, "const int64_t image = %s, %s0 = %s;", text_over(a, "task", tasks), row,
+              text_times(a, text_modulo(a, "task", tasks), rounds));
+    if (n % rounds)
+        text_line(p->out, "const int64_t %s1 = %s0 + %lld < %lld ? %s0 + %lld : %lld;", row, row, rounds, n, row,
+                  rounds, n);
+    else
+        text_line(p->out, "const int64_t %s1 = %s0 + %lld;", row, row, rounds);
     text_open(p->out, "if (image != now) { /* nothing of another image is of use */");
     for (int i = 0; i < p->t->nring; i++) text_line(p->out, "b->from%d = b->next%d = INT64_MIN / 4;", i, i);
     text_line(p->out, "now = image;");
@@ -212,7 +218,7 @@ static void put_step(struct printing *p)
     for (int i = 0; i < t->nring; i++) {
         const struct tree_ring *r = &t->ring[i];
         if (r->stored) continue;
-        text_line(p->out, "b->ring%d = scratch + %lld;", i, (long long)r->scratch);
+        text_line(p->out, "b->ring%d = %s;", i, text_plus(p->out->arena, "scratch", r->scratch));
         text_line(p->out, "__builtin_memset(b->ring%d, 0, %lld);", i, (long long)(r->row_bytes * r->room));
     }
     if (t->nring) text_line(p->out, "int64_t now = -1;");
