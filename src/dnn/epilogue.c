@@ -176,7 +176,7 @@ void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int v
         const char *value = print_value(&pe, st->value, t);
         e->temps = MAX(e->temps, pe.temps); /* numbering of temporaries continues behind the loads */
         const char *name = SAY(e, "y%d_", e->temps++);
-        text_line(out, "const %s %s = %s;", vector_type(e, t), name, value);
+        text_line(out, "const %s %s = %s;", vector_type(e, t), name, text_bare(p->arena, value));
         w.made[w.nmade].tensor = st->out[0];
         w.made[w.nmade++].name = name;
         const int view = stored_view(p, s);

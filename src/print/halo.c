@@ -57,7 +57,8 @@ sol_status halo_kernel(struct arena *a, const struct halo *h, struct kernel *out
     text_line(&t, "/* zeroes the halo, one row of dimension %d in memory a task */", outer);
     kernel_open(&t, 0);
     text_line(&t, "(void)f, (void)worker;");
-    text_line(&t, "char *@RESTRICT y = p[0] - %lld;", (long long)size_mul(h->origin, h->bytes));
+    const char *before = arena_printf(a, " - %lld", (long long)size_mul(h->origin, h->bytes));
+    text_line(&t, "char *@RESTRICT y = p[0]%s;", h->origin ? before : "");
     text_open(&t, "for (int64_t task = task0; task < task1; ++task) {");
     text_line(&t, "const int64_t row = task %% %lld, at = task * %lld;", rows, stride);
     text_open(&t, "if (%s%s%s) {", below, d->low && d->high ? " || " : "", above);
