@@ -48,10 +48,10 @@ static void see_read(void *user, int32_t node)
     if (!r->ok) return;
     if (r->stmt >= s->nstep) { /* behind the last step: of that one only */
         state->carried = true;
-        r->ok &= f.n == 0 && f.c == (s->by > 0 ? s->steps - 1 : 0);
+        r->ok &= f.n == 0 && f.c == (s->by > 0 ? size_sub(s->steps, 1) : 0);
         return;
     }
-    r->ok &= f.n == 1 && f.ivar[0] == s->ivar && f.coef[0] == 1 && f.c * s->by <= 0;
+    r->ok &= f.n == 1 && f.ivar[0] == s->ivar && f.coef[0] == 1 && !size_varies(f.c) && f.c * s->by <= 0;
     if (!f.c) return;
     state->carried = true;
     state->rows = MAX(state->rows, 1 + (f.c < 0 ? -f.c : f.c));
@@ -182,9 +182,9 @@ static void lay_out_scratch(struct scan *s, int tensor)
         const struct ex *e = &s->loops->ex.at[ex_nth(s->loops, w->index, d)];
         if (d == state->dim) continue;
         state->memory.stride[d] = stride;
-        stride *= e->kind == EX_IVAR && e->tensor == s->batch ? s->block : t->shape[d];
+        stride = size_mul(stride, e->kind == EX_IVAR && e->tensor == s->batch ? s->block : t->shape[d]);
     }
-    state->row_bytes = (stride * dtype_def(t->dtype)->bytes + 63) / 64 * 64;
+    state->row_bytes = kernel_lines(size_mul(stride, dtype_def(t->dtype)->bytes));
 }
 
 static struct memory *stage_memory(struct scan *s, const struct loops *loops)
@@ -246,9 +246,9 @@ static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follow
         *out_ok = slice_stage(s, st, stage_loops(s, phase, i, k), n > 1);
         if (!*out_ok) return SOL_OK;
         struct unit u = *s->u;
-        u.repeats = n * s->blocks;
+        u.repeats = MAX(size_hint(n), 1) * s->blocks;
         TRY(choose_kernel(s->p, st->slice, st->memory, 0, &u, &st->choice));
-        s->cost += (double)n * (MAX(st->choice->kernel.cost - KERNEL_STEP_NS, 0) + CALL);
+        s->cost += (double)size_hint(n) * (MAX(st->choice->kernel.cost - KERNEL_STEP_NS, 0) + CALL);
     }
     return SOL_OK;
 }
@@ -259,13 +259,19 @@ static sol_status add_phases(struct scan *s, int64_t low, int64_t high, bool *ou
     s->nphase = 0;
     s->cost = 0;
     *out_ok = true;
-    for (int64_t i = 0, n; i < s->steps && *out_ok; i += n) {
-        const int64_t from = s->by > 0 ? i : s->steps - 1 - i; /* the first of them that runs */
-        const bool border = from < low || from >= s->steps - high;
-        n = border ? 1 : s->steps - low - high;
-        TRY(add_phase(s, s->by > 0 ? from : from - n + 1, n, false, out_ok));
+    const int64_t between = size_sub(s->steps, low + high), last = size_sub(s->steps, 1);
+    const int64_t first = s->by > 0 ? low : high; /* how many run ahead of those between the borders */
+    for (int64_t i = 0; i <= low + high && *out_ok; i++) {
+        const bool border = i != first;
+        if (!border && !between) continue;
+        /* the lower end, then those between, then the upper end, or in the opposite direction */
+        const int64_t from = s->by > 0  ? (i <= low ? i : size_add(between, i - 1))
+                             : i < high ? size_sub(last, i)
+                             : border   ? low + high - i
+                                        : low;
+        TRY(add_phase(s, from, border ? 1 : between, false, out_ok));
     }
-    if (*out_ok && s->loops->stmts.n > s->nstep) TRY(add_phase(s, s->by > 0 ? s->steps - 1 : 0, 1, true, out_ok));
+    if (*out_ok && s->loops->stmts.n > s->nstep) TRY(add_phase(s, s->by > 0 ? last : 0, 1, true, out_ok));
     return SOL_OK;
 }
 
@@ -273,10 +279,10 @@ static sol_status slice_steps(struct scan *s, bool *out_ok)
 {
     static const int8_t borders[][2] = {{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {0, 2}, {2, 2}};
     *out_ok = false;
-    s->block = s->batch < 0 ? 1 : s->loops->ivars.at[s->batch].size / s->blocks;
+    s->block = s->batch < 0 ? 1 : size_floor_div(s->loops->ivars.at[s->batch].size, s->blocks);
     for (int i = 0; i < COUNT_OF(borders) && !*out_ok; i++) {
         for (int t = 0; t < s->loops->tensors.n; t++) s->state[t].scratch = false;
-        if (borders[i][0] + borders[i][1] <= s->steps) TRY(add_phases(s, borders[i][0], borders[i][1], out_ok));
+        if (size_le(borders[i][0] + borders[i][1], s->steps)) TRY(add_phases(s, borders[i][0], borders[i][1], out_ok));
     }
     const int cores = s->p->target->cores;
     s->cost = KERNEL_STEP_NS + s->cost * (double)((s->blocks + cores - 1) / cores);
@@ -289,7 +295,9 @@ static int find_batch(const struct scan *s)
     const uint64_t shared = groups_shared(s->loops, 0, s->loops->stmts.n - 1);
     int best = -1;
     for (int i = 0; i < s->loops->ivars.n; i++)
-        if (shared >> i & 1 && (best < 0 || s->loops->ivars.at[i].size > s->loops->ivars.at[best].size)) best = i;
+        if (shared >> i & 1 &&
+            (best < 0 || size_hint(s->loops->ivars.at[i].size) > size_hint(s->loops->ivars.at[best].size)))
+            best = i;
     return best;
 }
 
@@ -299,11 +307,12 @@ static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
     struct scan best;
     *out_ok = false;
     s->batch = find_batch(s);
-    const int64_t most = s->batch < 0 ? 1 : MIN(s->loops->ivars.at[s->batch].size, s->p->target->cores);
+    const int64_t size = s->batch < 0 ? 1 : s->loops->ivars.at[s->batch].size;
+    const int64_t most = size_varies(size) ? 1 : MIN(size, s->p->target->cores); /* blocks have a known size */
     for (s->blocks = 1; s->blocks <= most; s->blocks++) {
         struct scan_state *state = NEW_ARRAY(s->p->arena, struct scan_state, s->loops->tensors.n + 1);
         bool ok = true;
-        if (s->batch >= 0 && s->loops->ivars.at[s->batch].size % s->blocks) continue;
+        if (s->blocks > 1 && size % s->blocks) continue;
         memcpy(state, s->state, (size_t)s->loops->tensors.n * sizeof *state);
         s->state = state;
         TRY(slice_steps(s, &ok));
@@ -329,8 +338,7 @@ sol_status plan_scan(struct plan *p)
 {
     for (int i = 0; i < p->units.n && strcmp(ctx_config(p->ctx, "bands"), "off"); i++) {
         struct unit *u = p->units.at[i];
-        if (!u->dead && !u->opaque && u->contraction && !loops_vary(u->loops) && u->loops->stmts.at[0].scan_step)
-            TRY(slice_unit(p, u));
+        if (!u->dead && !u->opaque && u->contraction && u->loops->stmts.at[0].scan_step) TRY(slice_unit(p, u));
     }
     return ctx_check(p->ctx);
 }

@@ -99,17 +99,17 @@ static void place_scratch(struct joining *pr)
     for (int i = 0; i < pr->tree->nmember; i++) {
         const struct kernel *k = pr->tree->member[i];
         int64_t all = 0;
-        for (int w = 0; w < k->nwork; w++) all += (k->work_bytes[w] + 63) / 64 * 64;
-        at = MAX(at, (k->scratch_bytes + 63) / 64 * 64);
-        works = MAX(works, all);
+        for (int w = 0; w < k->nwork; w++) all = size_add(all, kernel_lines(k->work_bytes[w]));
+        at = size_max(at, kernel_lines(k->scratch_bytes));
+        works = size_max(works, all);
     }
     pr->works = at;
-    at += works;
+    at = size_add(at, works);
     for (int t = 0; t < pr->s->loops->tensors.n; t++) {
         struct scan_state *state = &pr->s->state[t];
         if (!state->scratch) continue;
         state->offset = at;
-        at += state->row_bytes * state->rows;
+        at = size_add(at, size_mul(state->row_bytes, state->rows));
     }
     pr->k.scratch_bytes = at;
 }
@@ -121,9 +121,10 @@ static void add_offset(struct tree_address *a, const struct scan_stage *st, int 
 {
     const struct slice_operand *op = st->op[k] ? &st->op[k][t] : NULL;
     if (!op || !op->coef) return;
-    const int64_t bytes = st->full_memory[t].stride[op->dim] * dtype_def(st->slice->tensors.at[t].dtype)->bytes;
-    a->by[k ? TREE_TASK : TREE_ROUND] = op->coef * bytes;
-    a->plus += (op->min - op->coef * from) * bytes;
+    const int64_t bytes =
+        size_mul(st->full_memory[t].stride[op->dim], dtype_def(st->slice->tensors.at[t].dtype)->bytes);
+    a->by[k ? TREE_TASK : TREE_ROUND] = size_mul(op->coef, bytes);
+    a->plus = size_add(a->plus, size_mul(size_sub(op->min, size_mul(op->coef, from)), bytes));
 }
 
 /* Where tensor t of a stage is at a step. */
@@ -158,7 +159,7 @@ static struct tree_call call_of(const struct joining *pr, const struct scan_phas
     int64_t at = pr->works;
     for (int w = 0; w < k->nwork; w++) {
         operand[call.noperand++] = (struct tree_address){.base = TREE_SCRATCH, .plus = at};
-        at += (k->work_bytes[w] + 63) / 64 * 64;
+        at = size_add(at, kernel_lines(k->work_bytes[w]));
     }
     return call;
 }
@@ -191,7 +192,7 @@ static const struct choice *main_choice(const struct scan *s)
     for (int i = 0; i < s->nphase; i++)
         for (int k = 0; k < s->phase[i].nstage; k++) {
             const struct choice *c = s->phase[i].stage[k].choice;
-            const double cost = c->kernel.cost * (double)s->phase[i].n;
+            const double cost = c->kernel.cost * (double)size_hint(s->phase[i].n);
             if (cost <= most) continue;
             most = cost;
             best = c;
@@ -202,7 +203,7 @@ static const struct choice *main_choice(const struct scan *s)
 sol_status scan_kernel(struct scan *s, bool *out_done)
 {
     struct joining pr = {.s = s, .tree = NEW(s->p->arena, struct tree), .merged = loops_copy(s->p->arena, s->loops)};
-    *pr.tree = (struct tree){.round = "step"};
+    *pr.tree = (struct tree){.round = "step", .vary = loops_vary(s->loops)};
     *out_done = false;
     pr.k = (struct kernel){.nstep = 1, .solver = "scan", .cost = s->cost};
     if (!collect_functions(&pr)) return SOL_OK;

@@ -31,9 +31,9 @@ static void affine_range(const struct loops *loops, const struct affine *f, int6
 {
     *out_min = *out_max = f->c;
     for (int i = 0; i < f->n; i++) {
-        int64_t most = f->coef[i] * (loops->ivars.at[f->ivar[i]].size - 1);
-        *out_min += MIN(most, 0);
-        *out_max += MAX(most, 0);
+        const int64_t most = size_mul(f->coef[i], size_sub(loops->ivars.at[f->ivar[i]].size, 1));
+        *out_min = size_add(*out_min, size_min(most, 0));
+        *out_max = size_add(*out_max, size_max(most, 0));
     }
 }
 
@@ -41,12 +41,13 @@ static void affine_range(const struct loops *loops, const struct affine *f, int6
 static bool covered(const struct scan *s, int tensor, const struct slice_operand *op, const struct ex *outside)
 {
     const struct memory *memory = &s->slice->of_memory[tensor];
-    const int64_t last = s->loops->ivars.at[s->slice->ivar].size - 1,
-                  shape = s->loops->tensors.at[tensor].shape[op->dim];
-    const int64_t min = op->min + MIN(op->coef * last, 0), max = op->max + MAX(op->coef * last, 0);
-    if (min >= 0 && max < shape) return true;
+    const int64_t last = size_sub(s->loops->ivars.at[s->slice->ivar].size, 1),
+                  shape = s->loops->tensors.at[tensor].shape[op->dim], far = size_mul(op->coef, last);
+    const int64_t min = size_add(op->min, size_min(far, 0)), max = size_add(op->max, size_max(far, 0));
+    if (size_le(0, min) && size_lt(max, shape)) return true;
     bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
-    return zero && min >= -memory->halo_low[op->dim] && max < shape + memory->halo_high[op->dim];
+    return zero && size_le(-memory->halo_low[op->dim], min) &&
+           size_lt(max, size_add(shape, memory->halo_high[op->dim]));
 }
 
 static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outside)
@@ -64,8 +65,8 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
         found = d;
         affine_range(s->loops, &rest, &now.min, &now.max);
         if (outside && tensor != ring && !covered(s, tensor, &now, &s->loops->ex.at[outside])) return false;
-        op->min = moved ? MIN(op->min, now.min) : now.min;
-        op->max = moved ? MAX(op->max, now.max) : now.max;
+        op->min = moved ? size_min(op->min, now.min) : now.min;
+        op->max = moved ? size_max(op->max, now.max) : now.max;
         op->dim = d;
         op->coef = now.coef;
     }
@@ -116,8 +117,8 @@ static int32_t sliced_read(void *user, struct loops *to, const struct ex *read, 
     for (int d = 0; d < nindex; d++) {
         int64_t low, high;
         if (d == op->dim) continue;
-        inside &=
-            ex_range(to, moved[d], &low, &high) && low >= 0 && high < to->tensors.at[c->tensor[read->tensor]].shape[d];
+        inside &= ex_bounds(to, moved[d], &low, &high) && size_le(0, low) &&
+                  size_lt(high, to->tensors.at[c->tensor[read->tensor]].shape[d]);
     }
     return ex_read(to, c->tensor[read->tensor], ex_list(to, nindex, moved), inside ? 0 : outside);
 }
@@ -142,8 +143,9 @@ static void sliced_stmts(const struct rewrite *r, const struct slicing *c)
 
 static int power_of_two(int64_t v)
 {
+    const int64_t factor = size_factor(v);
     int a = 1;
-    while (a < 64 && v % (a * 2) == 0) a *= 2;
+    while (a < 64 && factor % (a * 2) == 0) a *= 2;
     return a;
 }
 
@@ -179,13 +181,14 @@ bool loops_slice(struct arena *a, struct slice *s)
     for (int i = 0; i < loops->tensors.n; i++) {
         const struct loops_tensor *t = &loops->tensors.at[i];
         struct loops_tensor part = *t;
-        if (op[i].coef) part.shape[op[i].dim] = op[i].max - op[i].min + 1;
+        if (op[i].coef) part.shape[op[i].dim] = size_add(size_sub(op[i].max, op[i].min), 1);
         tensor[i] = loops_tensor_like(to, &part);
         s->memory[i] = memory[i];
         if (!op[i].coef) continue;
         s->memory[i].halo_low[op[i].dim] = s->memory[i].halo_high[op[i].dim] = 0;
-        int64_t step = memory[i].stride[op[i].dim] * dtype_def(t->dtype)->bytes;
-        s->memory[i].align = MIN(MIN(memory[i].align, power_of_two(step * op[i].coef)), power_of_two(step * op[i].min));
+        const int64_t step = size_mul(memory[i].stride[op[i].dim], dtype_def(t->dtype)->bytes);
+        s->memory[i].align = MIN(MIN(memory[i].align, power_of_two(size_mul(step, op[i].coef))),
+                                 power_of_two(size_mul(step, op[i].min)));
     }
     struct slicing c = {.op = op, .tensor = tensor};
     struct rewrite r = {.to = to, .from = loops, .ivar = map, .tensor = tensor, .read = sliced_read, .user = &c};

@@ -327,7 +327,7 @@ static void place(struct print_plan *pl, int tensor)
         at->elements = size_mul(at->elements, t->shape[d]);
     }
     if (!at->elements) at->elements = 1;
-    const int64_t room = size_mul(size_floor_div(size_add(size_mul(at->elements, bytes), 127), 64), 64);
+    const int64_t room = kernel_lines(size_add(size_mul(at->elements, bytes), 64));
     at->place = TEMP_WORK;
     if (users == 1 && !size_varies(at->elements) && at->elements * bytes <= 1024)
         at->place = TEMP_LOCAL;

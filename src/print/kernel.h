@@ -98,6 +98,11 @@ struct kernel_pack { /* the kernel wants operand `tensor` in another form */
     const struct loops
         *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */
 };
+/* A number of bytes, a size, rounded up to whole cache lines. */
+static inline int64_t kernel_lines(int64_t bytes)
+{
+    return size_mul(size_ceil_div(bytes, 64), 64);
+}
 struct tree;
 struct kernel {
     char *source;            /* C text of all functions as a template: see kernel.c */

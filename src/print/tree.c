@@ -199,7 +199,7 @@ static void put_task(struct printing *p)
 static void put_loop(struct printing *p, const struct tree_loop *l)
 {
     const char *round = p->t->round;
-    const long long first = l->from, last = l->from + l->n - 1;
+    const long long first = l->from, last = size_sub(size_add(l->from, l->n), 1);
     if (l->down)
         text_open(p->out, "for (int64_t %s = %lld; %s >= %lld; %s--) {", round, last, round, first, round);
     else
@@ -240,7 +240,7 @@ char *tree_print(struct arena *a, const struct target *target, const struct tree
     for (int i = 0; i < t->nring; i++) put_ring(&p, i);
     put_step(&p);
     struct kernel made = {.source = out.at};
-    kernel_sizes(scratch, false, &made);
+    kernel_sizes(scratch, t->vary, &made);
     char *source = arena_strdup(a, made.source);
     arena_destroy(scratch);
     return source;

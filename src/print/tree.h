@@ -1,4 +1,6 @@
-/* Kernels that are made of calls of other kernels, as data. A planner says what is called when, and with which
+/* Numbers of bytes and of rounds are sizes, which may vary (base/size.h); rings have known sizes.
+ *
+ * Kernels that are made of calls of other kernels, as data. A planner says what is called when, and with which
  * operands; tree.c is the only place that writes it as text.
  *
  * A task runs loops, one behind the other. Each round of a loop first asks a ring for rows, then calls members. A ring
@@ -63,6 +65,7 @@ struct tree {
     /* Without rings a task runs all rounds of every loop. With them there is one loop, and a task is this many rounds
      * of one image. */
     int64_t per_task;
+    bool vary; /* do sizes in it vary? */
 };
 int tree_member(struct tree *t, const struct kernel *k); /* its number; equal kernels are one. -1: too many */
 int64_t tree_tasks(const struct tree *t, int64_t images);
