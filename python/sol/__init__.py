@@ -17,14 +17,15 @@ from ._core import (
     RunError,
     UnsupportedError,
 )
-from .api import config, devices, memory, optimize, refresh, seed, seeds, set_seed, versions
+from .api import config, devices, dims, memory, optimize, refresh, seed, seeds, set_seed, versions
 from .deploy import deploy
 from .host import differentiate, host_function
-from .inputs import Input, input
+from .inputs import Dim, Input, dim, input
 from .profiles import Kernel, Machine, Profile, machine, profile
 
 __all__ = [
     "CompilerError",
+    "Dim",
     "Error",
     "FileError",
     "Input",
@@ -44,6 +45,8 @@ __all__ = [
     "device",
     "devices",
     "differentiate",
+    "dim",
+    "dims",
     "host_function",
     "input",
     "log",

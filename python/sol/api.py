@@ -34,16 +34,17 @@ def optimize(
                 dimensions by name and values of inputs
     batch_size  the batch size to compile for now; the model then accepts other batch sizes, too
     copy        True: the result has its own parameters instead of sharing those of the model
-    vdims       sizes that may vary between calls; not supported yet
+    vdims       sizes that may vary between calls: True (all that the model leaves free), or a list with one value for each
+                dimension #0, #1, .. that sol.dims finds: True (varies), False (stays), or another size in place of the example's
     framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays)
 
-    Calls with the same arguments must have the shapes given here. A call with additional, missing or None arguments may
-    have any shapes. Objects with attributes (such as a cache of keys and values) are structures like lists: if forward
-    changes an object that it receives, the caller's object changes.
+    Calls with the same arguments must have the shapes given here, apart from sizes that vary. A call with additional, missing
+    or None arguments may have any shapes. Objects with attributes (such as a cache of keys and values) are structures like
+    lists: if forward changes an object that it receives, the caller's object changes.
 
-    Sizes are constants of the compiled code. Each new batch size, memory layout, number argument or train/eval mode is
-    compiled at its first call (logged at level DEBUG); later processes find the kernels in the cache. A model keeps the
-    16 programs that it used last, each with its own packed parameters.
+    Each new size, memory layout, number argument or train/eval mode is compiled at its first call (logged at level DEBUG);
+    later processes find the kernels in the cache. A model keeps the 16 programs that it used last, each with its own packed
+    parameters. docs/dynamic-sizes.md says more about sizes that vary.
 
     The result differs from the model only in its class. Parameters, layers, modes, plain attributes and hooks belong to
     both, and the next call notices changes. docs/pytorch.md lists the exceptions: SOL rejects hooks on inner modules, and
@@ -51,8 +52,6 @@ def optimize(
 
     Raises sol.UnsupportedError, which lists everything that SOL cannot translate, before it compiles anything.
     """
-    if vdims is not None and any(vdims if isinstance(vdims, list | tuple) else [vdims]):
-        raise _core.UnsupportedError("vdims: not supported yet; a batch size of 0 in sol.input accepts any batch")
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 0):
         raise _core.InvalidError(f"batch_size: expected a number from 0 on, got {batch_size!r}")
     if isinstance(model, type):
@@ -62,15 +61,36 @@ def optimize(
     if is_model(model):
         from . import onnx
 
+        if vdims:
+            raise _core.UnsupportedError(
+                "vdims: of an ONNX model: a function on arrays takes any sizes that the model leaves open"
+            )
         return onnx.load(model, *inputs, batch_size=batch_size, framework=framework, **kwargs)
     if ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from . import pytorch
 
-        return pytorch.optimize_torch(model, inputs, kwargs, batch_size, copy, framework)
+        return pytorch.optimize_torch(model, inputs, kwargs, batch_size, copy, framework, vdims)
     raise _core.InvalidError(
         "sol.optimize: expected a torch.nn.Module, a function on tensors, or an ONNX model (path, bytes or ModelProto), "
         f"got {type(model)}"
     )
+
+
+def dims(model: Any, *inputs: Any, **kwargs: Any) -> Any:
+    """Finds the dimensions of a model's arguments that may vary between calls. Compiles nothing.
+
+    model   a torch.nn.Module, a torch.export.ExportedProgram, or a function on tensors
+    inputs  example arguments, as for sol.optimize
+
+    Prints as the shapes of inputs and outputs (`Inputs: in_0 [#0, 3, #1, #2]`), what is known of each dimension #0, #1, ..,
+    and for a dimension that is fixed the layer and the line that need this size. The attributes `inputs`, `outputs`, `dims`
+    (with `name`, `size`, `min`, `max`, `multiple` and `where`), `fixed` and `rules` have the same.
+    """
+    if ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
+        from . import pytorch
+
+        return pytorch.dims_torch(model, inputs, kwargs)
+    raise _core.InvalidError(f"sol.dims: expected a torch.nn.Module or a function on tensors, got {type(model)}")
 
 
 def refresh(model: Any) -> None:

@@ -47,6 +47,11 @@ def warn(text: str) -> None:
     _put(1, text, 2)
 
 
+def info(text: str) -> None:
+    """Logs what a user may want to know."""
+    _put(2, text, 2)
+
+
 def debug(text: str) -> None:
     """Logs a detail."""
     if _level() >= 3:

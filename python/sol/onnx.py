@@ -286,14 +286,18 @@ def _shaped(
     network = Network(source_of(model), fix)
     shapes: dict[str, Any] = {i.name: i.shape for i in network.inputs}
     for name, value in network._named(inputs, kwargs).items():
-        shapes[name] = (
-            value.sized(1 if batch_size is None else batch_size) if isinstance(value, Input) else np.shape(value)
-        )
+        shapes[name] = _open_sizes(value, batch_size) if isinstance(value, Input) else np.shape(value)
     if batch_size is not None:
         for name, shape in shapes.items():
             if shape and not isinstance(shape[0], int):
                 shapes[name] = (batch_size, *shape[1:])
     return network, shapes
+
+
+def _open_sizes(value: Input, batch_size: int | None) -> tuple[Any, ...]:
+    """The sizes that an input describes; those that vary are unknown, but for the batch."""
+    batch = 1 if batch_size is None else batch_size
+    return tuple(None if i and value.varies(i) else n for i, n in enumerate(value.sized(batch)))
 
 
 def _is_known(shape: Any) -> bool:

@@ -15,9 +15,10 @@ from sol import _core
 from sol.inputs import Input
 
 from . import dynamo
-from .module import optimize_module
+from .entry import find_dims, optimize_module
+from .vary import Dims
 
-__all__ = [*_sol.__all__, "optimize_torch"]
+__all__ = [*_sol.__all__, "dims_torch", "optimize_torch"]
 
 
 class _Function(torch.nn.Module):
@@ -65,6 +66,12 @@ def as_module(
     return _Function(model), args, kwargs, batch_size
 
 
+def dims_torch(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dims:
+    """`sol.dims` for models of PyTorch."""
+    module, args, kwargs, _ = as_module("sol.dims", model, args, kwargs, None)
+    return find_dims(module, args, kwargs)
+
+
 def optimize_torch(
     model: Any,
     args: tuple[Any, ...],
@@ -72,10 +79,11 @@ def optimize_torch(
     batch_size: int | None,
     copied: bool,
     framework: str | None,
+    vdims: Any = None,
 ) -> Any:
     """`sol.optimize` for models of PyTorch."""
     model, args, kwargs, batch_size = as_module("sol.optimize", model, args, kwargs, batch_size)
-    optimized = optimize_module(model, args, kwargs, batch_size, copied)
+    optimized = optimize_module(model, args, kwargs, batch_size, copied, vdims)
     if framework in (None, "pytorch", "torch"):
         return optimized
     if framework == "numpy":

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core
-from sol.inputs import Input
+from sol.inputs import ANY, Dim, Input
 
 from .builder import REAL, SOL_NAME
 from .layout import Layout
@@ -25,6 +25,13 @@ def leaf_key(leaf: Any) -> Any:
     if leaf is None or isinstance(leaf, bool | int | float | str):
         return type(leaf), repr(leaf)
     return type(leaf), id(leaf)
+
+
+def kind_key(leaf: Any) -> Any:
+    """A leaf as part of the key of what programs of several sizes share."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, Layout.of(leaf).order, leaf.requires_grad
+    return leaf_key(leaf)
 
 
 def checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
@@ -81,9 +88,22 @@ def fits(leaf: Any, expected: Any) -> bool:
         return not isinstance(leaf, torch.Tensor)
     if not isinstance(leaf, torch.Tensor) or leaf.dtype != expected.dtype or leaf.ndim != len(expected.shape):
         return False
-    return all(
-        e in (n, 0) if i == 0 else e == n for i, (n, e) in enumerate(zip(leaf.shape, expected.shape, strict=True))
-    )
+    return all(isinstance(e, Dim) or e == n for n, e in zip(leaf.shape, expected.shape, strict=True))
+
+
+def misfit(leaves: Sequence[Any], declared: Sequence[Any], names: Sequence[str]) -> str | None:
+    """Which declared dimension a size does not fit, or which has two sizes; None: there is none."""
+    first: dict[str, tuple[int, str]] = {}
+    for leaf, expected, name in zip(leaves, declared, names, strict=True):
+        for n, e in zip(leaf.shape, expected.shape, strict=True) if isinstance(expected, Input) else ():
+            if not isinstance(e, Dim) or e is ANY:
+                continue
+            if why := e.misfit(n):
+                return f"{why} ({name})"
+            size, of = first.setdefault(e.name, (n, name))
+            if size != n:
+                return f"'{e.name}' is {n} in {name}, but {size} in {of}"
+    return None
 
 
 def declare(leaf: Any, batch_size: int | None) -> Any:
@@ -96,19 +116,20 @@ def declare(leaf: Any, batch_size: int | None) -> Any:
             )
         if leaf.requires_grad and not (dtype.is_floating_point or dtype.is_complex):
             raise _core.InvalidError(f"sol.input: requires_grad: {dtype} has no gradients; leave it out")
-        return Input(leaf.shape, leaf.requires_grad, dtype)
+        shape = tuple(ANY if n == 0 else n for n in leaf.shape)
+        return Input(shape, leaf.requires_grad, dtype)
     if isinstance(leaf, torch.Tensor):
         shape = tuple(leaf.shape)
         wildcard = batch_size is not None and len(shape) > 0
-        return Exact((0, *shape[1:]) if wildcard else shape, leaf.requires_grad, leaf.dtype)
+        return Exact((ANY, *shape[1:]) if wildcard else shape, leaf.requires_grad, leaf.dtype)
     return leaf
 
 
 class Exact(Input):
-    """An input like a tensor given to sol.optimize: any size may be 0."""
+    """An input like a tensor given to sol.optimize: a size of 0 is a size."""
 
-    def __post_init__(self) -> None:
-        pass
+    def varies(self, i: int) -> bool:
+        return isinstance(self.shape[i], Dim)
 
 
 def is_absent(leaf: Any, example: Any) -> bool:
@@ -122,7 +143,7 @@ def example(i: int, declared: Any, leaf: Any, batch: int | None) -> Any:
     if not isinstance(declared, Input):
         return leaf
     shape = declared.sized(1 if batch is None else batch)
-    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) in (shape, tuple(declared.shape)):
+    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) == shape:
         found = dense(checked(i, leaf, True).detach())
     else:
         found = checked(i, torch.empty(shape, dtype=declared.dtype), True)
@@ -139,6 +160,8 @@ __all__ = [
     "fits",
     "instead",
     "is_absent",
+    "kind_key",
     "leaf_key",
+    "misfit",
     "present",
 ]

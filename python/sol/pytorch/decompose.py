@@ -6,16 +6,17 @@ import functools
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from .sizes import Sizes
 from .trace import place
 
 
-def decompose(node: torch.fx.Node) -> torch.fx.GraphModule | None:
+def decompose(node: torch.fx.Node, sizes: Sizes | None) -> torch.fx.GraphModule | None:
     """A graph of other operators that computes the node. Its placeholders are the node's tensors in the order of
-    `all_tensors`. None: PyTorch has no decomposition."""
+    `all_tensors`. None: PyTorch has no decomposition. `sizes`: of a trace with symbols."""
     target: Any = node.target
     implicit = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     rule = None if implicit else _rules().get(target)
@@ -24,6 +25,10 @@ def decompose(node: torch.fx.Node) -> torch.fx.GraphModule | None:
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     tensors = all_tensors(node)
     fakes = [t.meta["val"] for t in tensors]
+    if sizes is not None:
+        numbers = FakeTensorMode()
+        leaves = [v if isinstance(v, torch.fx.Node) else sizes.of(v) for v in leaves]
+        fakes = [sizes.fake(numbers, f) if isinstance(f, FakeTensor) else f for f in fakes]
     mode = next((f.fake_mode for f in fakes if isinstance(f, FakeTensor)), None)
     if mode is None or any(not isinstance(f, torch.Tensor) for f in fakes):
         return None

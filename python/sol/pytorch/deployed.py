@@ -125,9 +125,11 @@ def _see(
     name = model_class(module).__name__
     leaves, spec = pytree.tree_flatten((args, kwargs))
     names = leaf_names(module, args, kwargs)
-    exact = any(isinstance(leaf, Input) and leaf.shape[:1] == (0,) for leaf in leaves)  # it tells where the batch is
+    exact = any(
+        isinstance(leaf, Input) and leaf.shape and leaf.varies(0) for leaf in leaves
+    )  # it tells where the batch is
     declared = [arguments.declare(leaf, None if exact else batch_size) for leaf in leaves]
-    if batch_size is not None and not any(isinstance(d, Input) and d.shape[:1] == (0,) for d in declared):
+    if batch_size is not None and not any(isinstance(d, Input) and d.shape and d.varies(0) for d in declared):
         raise _core.InvalidError(
             f"{name}: batch_size: no argument leaves its first size open: give tensors, or sol.input([0, ..])"
         )

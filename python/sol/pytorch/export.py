@@ -31,6 +31,7 @@ from .problems import LIBRARY, located, user_line
 from .skeleton import model_class, skeleton
 from .steps import FUNC, FUNC_INSTEAD, Unusual
 from .structure import called, carries
+from .symbols import Symbols
 from .trace import Traced, recorder, trace
 from .values import Given
 
@@ -175,11 +176,12 @@ def export(
     kwargs: dict[str, Any],
     gradients: bool = False,
     given: Given | None = None,
+    symbols: Symbols | None = None,
 ) -> Traced:
     """Traces a model for arguments, one model at a time. Exceptions of the model itself are passed on.
 
     With `gradients`, the trace contains no_grad() and detach(). `given`: the data from which values that forward
-    reads are computed.
+    reads are computed. `symbols`: sizes of arguments that may vary; models that need torch.export then raise Unusual.
     """
     for i, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
         if type(leaf).__module__.partition(".")[0] == "numpy":
@@ -193,8 +195,10 @@ def export(
         )
     with dynamo_lock(), _lock, nothing_drawn(model_class(root).__name__, root), _tracing(gradients):
         try:
-            return trace(skeleton(root), args, kwargs, given)
+            return trace(skeleton(root), args, kwargs, given, symbols=symbols)
         except Unusual as e:
+            if symbols is not None:
+                raise
             step, own, at = e.step, e.__cause__ if e.reads else None, _users(e) or _users(e.__cause__)
             without = functools.partial(_no_host_function, model_class(root).__name__, str(e))
             if own is None:

@@ -8,14 +8,13 @@ and runs it. Only if something differs, `_slow` looks for another program, or co
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import inspect
 import os
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -23,13 +22,14 @@ from torch.utils import _pytree as pytree
 
 from sol import _core, log
 
-from . import arguments
-from .face import Face, attach, eager
+from . import arguments, vary
+from .export import export
+from .face import eager
 from .facts import Facts
-from .guards import guards, written
+from .guards import Row, guards, written
 from .hooks import check_hooks
 from .hosted import Differs
-from .program import Owned, Program
+from .program import Owned, Program, examples
 from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
 from .trace import leaf_names
@@ -93,6 +93,9 @@ class State:
 
     def __init__(self, declared: Declared | None, signature: inspect.Signature | None) -> None:
         self.declared = declared  # the arguments of sol.optimize; None: any call
+        free = vary.free(declared[0]) if declared else {}
+        self.traces = vary.Traces(free) if free else None  # shared by programs of several sizes
+        self.report: vary.Dims | None = None  # what sol.optimize found out about sizes
         self.signature = signature
         self.programs: dict[Any, Program] = {}
         self.route: Route | None = None
@@ -280,16 +283,16 @@ class State:
             if not self.runs_hooks:
                 check_hooks(root, bool(wanted))
             rows = guards(root, owned)
-            tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
-            kind = (str(spec), tuple(map(arguments.leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
+            rest = _kind(spec, rows, owned, wanted)
+            kind = (rest, tuple(map(arguments.leaf_key, leaves)))
             alike = [k for k in self.programs if k[0] == kind]  # equal except for the values that forward reads
             key = next((k for k in alike if self.programs[k].reads_the_same(leaves, facts)), None)
             if key is None:
                 self._check_declared(root, leaves, spec)
                 for other in self.programs.values():
                     other.refresh(set())  # half() and the like: gives up the memory that parameters have left
-                with contents_kept(root):
-                    made = Program(root, spec, rows, Given(leaves, owned, absent, self._fixed(leaves), facts), wanted)
+                given = Given(leaves, owned, absent, self._fixed(leaves), facts)
+                made = self._made(root, spec, rows, given, rest)
                 key, facts.made = (kind, made.reads and made.reads.values), made
                 if alike and made.reads:
                     self._say_changed(made, self.programs[alike[-1]])
@@ -306,6 +309,36 @@ class State:
                     del self.programs[key]  # its graph is partly optimized
                     raise
             return self.programs[key]
+
+    def _made(
+        self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, rest: tuple[Any, ...]
+    ) -> Program:
+        """A new program. `rest`: its key without the leaves."""
+        wanted = rest[-1]
+        with contents_kept(root):
+            if self.traces is not None and (self.traces.at_once or self.programs):
+                kind = rest, tuple(map(arguments.kind_key, given.leaves))
+                given.traced = self.traces.find(kind, given.leaves, _tracer(root, spec, given, wanted))
+            try:
+                return Program(root, spec, rows, given, wanted)
+            except _core.InvalidError as e:
+                args, kwargs = pytree.tree_unflatten(given.leaves, spec)
+                why = self.traces and self.traces.misfit(given.leaves, leaf_names(root, args, kwargs))
+                if not why:
+                    raise
+                raise _core.InvalidError(f"{model_class(root).__name__}: {why}: {e}") from e
+
+    def explore(
+        self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, wanted: frozenset[Origin]
+    ) -> vary.Kept | None:
+        """A trace in which every dimension of `traces` is free. None: there is none."""
+        assert self.traces is not None
+        with self.lock, _drawing(None) as facts, contents_kept(root):
+            owned = owned_tensors(root)
+            _check_tensors(root, owned)
+            given = Given(leaves, owned, frozenset(), self._fixed(leaves), facts)
+            kind = _kind(spec, guards(root, owned), owned, wanted), tuple(map(arguments.kind_key, leaves))
+            return self.traces.explore(kind, leaves, _tracer(root, spec, given, wanted))
 
     def _say_changed(self, made: Program, before: Program) -> None:
         """Logs that a program is compiled because of a value that forward reads."""
@@ -376,13 +409,16 @@ class State:
                 f"{what}: expected arguments like {expected_spec}, got {outline(spec)}, which is "
                 f"({', '.join(arguments.describe(leaf) for leaf in leaves)}); call it as sol.optimize was, or call sol.optimize again"
             )
+        names = leaf_names(root, *pytree.tree_unflatten(leaves, spec))
         for i, (leaf, e) in enumerate(zip(leaves, expected, strict=True)):
             if not arguments.fits(leaf, e):
-                args, kwargs = pytree.tree_unflatten(leaves, spec)
+                why = self.report and self.report.why(i, leaf)
                 raise _core.InvalidError(
-                    f"{what}: argument {i} ({leaf_names(root, args, kwargs)[i]}): expected {e}, got {arguments.describe(leaf)}; "
-                    f"{arguments.instead(leaf)}"
+                    f"{what}: argument {i} ({names[i]}): expected {e}, got {arguments.describe(leaf)}; "
+                    f"{why or arguments.instead(leaf)}"
                 )
+        if why := arguments.misfit(leaves, expected, names):
+            raise _core.InvalidError(f"{what}: {why}")
 
     def refresh(self) -> None:
         """Marks every parameter as changed."""
@@ -412,6 +448,19 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _kind(
+    spec: pytree.TreeSpec, rows: Sequence[Row], owned: dict[str, Owned], wanted: frozenset[Origin]
+) -> tuple[Any, ...]:
+    """The key of a program, without the leaves."""
+    tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
+    return str(spec), tuple(map(written, rows)), tensors, wanted
+
+
+def _tracer(root: torch.nn.Module, spec: pytree.TreeSpec, given: Given, wanted: frozenset[Origin]) -> vary.Make:
+    """What traces a call with symbols as sizes."""
+    return lambda symbols: export(root, *examples(given.leaves, spec, wanted), bool(wanted), given, symbols)
 
 
 # -- arguments
@@ -496,37 +545,3 @@ def wanted_gradients(root: torch.nn.Module, leaves: Sequence[Any]) -> frozenset[
         ("leaf", i) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
     ]
     return frozenset(wanted + [("param", n) for n, o in owned_tensors(root).items() if o.tensor.requires_grad])
-
-
-def optimize_module(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None, copied: bool
-) -> torch.nn.Module:
-    """Creates the optimized model and compiles the program for these arguments."""
-    for name, part in model.named_modules():
-        where = f"{name}: " if name else ""
-        if isinstance(part, torch.jit.ScriptModule):
-            raise _core.UnsupportedError(f"{where}TorchScript modules: not supported; use what they were made from")
-        if type(part).__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
-            raise _core.UnsupportedError(
-                f"{where}quantised layers ({type(part).__name__}): not supported; use the model before its quantisation"
-            )
-    if hasattr(model, "_orig_mod"):
-        model = cast(torch.nn.Module, model._orig_mod)  # torch.compile's wrapper
-    if isinstance(model, Face):
-        raise _core.InvalidError(f"{type(model).__name__}: is optimized already")
-    module = attach(copy.deepcopy(model) if copied else model, State, None)
-    state: State = module._sol  # type: ignore[assignment]
-    if not args and not kwargs and state.signature is not None and state.signature.parameters:
-        return module  # no call was described, so each program is compiled at its first call
-    leaves, spec, _ = state.canonical(module, args, kwargs)
-    declared = [arguments.declare(leaf, batch_size) for leaf in leaves]
-    batch = (
-        batch_size if batch_size is not None else 2 if module.training else 1
-    )  # batch-norm needs at least two to train
-    examples = [arguments.example(i, d, leaf, batch) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
-    state.declared = declared, outline(spec), arguments.present(leaves, spec)
-    absent = frozenset(
-        i for i, (leaf, e) in enumerate(zip(leaves, examples, strict=True)) if arguments.is_absent(leaf, e)
-    )
-    state.prepare(module, examples, spec, absent)
-    return module

@@ -104,9 +104,7 @@ class Program:
         self.wanted = wanted  # what requires a gradient
         self.why: str | None = None  # why there is no program with gradients
         self.tensor_leaves = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
-        examples = [_example(leaf, ("leaf", i) in wanted) for i, leaf in enumerate(_apart(leaves))]
-        args, kwargs = pytree.tree_unflatten(examples, spec)
-        exported = export(root, args, kwargs, bool(wanted), given)
+        exported = given.traced or export(root, *examples(leaves, spec, wanted), bool(wanted), given)
         self.reads = exported.reads if exported.reads.rows else None  # the values that the program is valid for
         self.hosted = exported.reads.hosted
         self.fetcher = exported.reads.fetcher
@@ -356,9 +354,14 @@ class Program:
             self.caller.refresh(ids)
 
 
-def _example(leaf: Any, wanted: bool) -> Any:
-    """An argument for tracing: the same memory without a history."""
-    return leaf.detach().requires_grad_(wanted) if isinstance(leaf, torch.Tensor) else leaf
+def examples(leaves: Sequence[Any], spec: pytree.TreeSpec, wanted: frozenset[Origin]) -> tuple[Any, Any]:
+    """Arguments for tracing: the same memory without a history."""
+    apart = [
+        leaf.detach().requires_grad_(("leaf", i) in wanted) if isinstance(leaf, torch.Tensor) else leaf
+        for i, leaf in enumerate(_apart(leaves))
+    ]
+    args, kwargs = pytree.tree_unflatten(apart, spec)
+    return args, kwargs
 
 
 def _span(t: torch.Tensor) -> tuple[int, int]:
@@ -401,4 +404,4 @@ def _shaped(t: torch.Tensor, layout: Layout) -> torch.Tensor:
     return sized.copy_(t).expand(layout.shape)
 
 
-__all__ = ["Owned", "Program"]
+__all__ = ["Owned", "Program", "examples"]

@@ -36,15 +36,18 @@ from . import fake, function, operators, state
 from .hooks import computed
 from .hosting import Hosting
 from .problems import LIBRARY
+from .sizes import Sizes
 from .skeleton import Attributes
 from .steps import Steps, Unusual
 from .structure import called
+from .symbols import SYMBOLIC, Cause, Symbols, TooLong
 from .values import Given, Read, Reads, Values
 
 Node = torch.fx.Node
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+_OPERANDS = (*_PLAIN, *SYMBOLIC)
 _VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are not tensors
 
 
@@ -71,6 +74,7 @@ class Traced:
     problems: list[str]
     unusual: Node | None = None  # of a graph that was run: the node where this kind of tracing gave up
     reads: Reads = field(default_factory=Reads)  # values that forward read
+    sizes: Sizes | None = None  # of a trace with symbols, for one call
     effects: list[tuple[str, str, Any]] = field(
         default_factory=list
     )  # attributes to set: path of the module, name, value
@@ -120,11 +124,17 @@ class _Recorder(ProxyTorchDispatchMode):
     """Records each call of an operator in a graph, and runs it on tensors without data."""
 
     def __init__(
-        self, root: torch.nn.Module, mode: FakeTensorMode, before: _Recorder | None, given: Given | None
+        self,
+        root: torch.nn.Module,
+        mode: FakeTensorMode,
+        before: _Recorder | None,
+        given: Given | None,
+        symbols: Symbols | None = None,
     ) -> None:
         super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
         self.before = before  # of an earlier call, whose results may be in the model's attributes
         self.paths = {id(m): name for name, m in root.named_modules()}
+        self.layers = {name: type(m).__name__ for name, m in root.named_modules()}
         self.graph = torch.fx.Graph()
         self.nodes: WeakTensorKeyDictionary = (
             WeakTensorKeyDictionary()
@@ -133,8 +143,11 @@ class _Recorder(ProxyTorchDispatchMode):
         self.sources: dict[Node, Source] = {}
         self.values = Values(given, type(root).__name__, self.constants)
         self.step: Node | None = None  # of a graph that is being run
+        self.symbols = symbols  # sizes that may vary
         self.known = fake.Known()
+        self.running = ""  # the operator
         self.inside = 0  # operators that are running
+        self.mode = mode
         self.hosting = Hosting(self, mode, root)
 
     @classmethod
@@ -171,6 +184,9 @@ class _Recorder(ProxyTorchDispatchMode):
             tensors = [a for a in args if isinstance(a, torch.Tensor)]
             return self.read(functools.partial(_called, func, args[len(tensors) :], kwargs), *tensors)
         func, args = operators.plain(self.__torch_dispatch__, self.read, func, args)
+        if self.symbols is not None:
+            self.symbols.check_time()
+            self.running = func._schema.name.partition("::")[2]
         inputs, named = self._nodes(args), self._nodes(kwargs)
         known, sized = operators.SHAPES.get(func), operators.SIZES.get(func)
         self.inside += 1
@@ -178,9 +194,12 @@ class _Recorder(ProxyTorchDispatchMode):
             if sized:
                 made = sized(self.read, *args, **kwargs)
             else:
-                made = known(*args, **kwargs) if known else func(*args, **kwargs) if kwargs else self._made(func, args)
+                made = known(*args, **kwargs) if known else None
+                if made is None:
+                    made = func(*args, **kwargs) if kwargs else self._made(func, args)
         finally:
             self.inside -= 1
+            self.running = ""
         if isinstance(made, torch.Tensor):
             node = self._call(func, inputs, named, snapshot_fake(made))
             self.nodes[made] = node
@@ -188,11 +207,21 @@ class _Recorder(ProxyTorchDispatchMode):
             self._parts(self._call(func, inputs, named, type(made)(_value(m) for m in made)), made)
         elif made is None:
             self._call(func, inputs, named, None)
-        elif not isinstance(made, bool | int | float):
+        elif not isinstance(made, bool | int | float | SYMBOLIC):
             raise Unusual(f"{func} makes a {type(made).__name__}")
         if func is _PACK and args[0].ndim > 2:
             return made[0], self._batch_sizes(*args)
         return made
+
+    def __sym_dispatch__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Arithmetic of sizes; a size is an expression, which needs no nodes."""
+        return func(*args, **kwargs)
+
+    def cause(self) -> Cause:
+        """Where the model is now."""
+        path, line = self._place()
+        layer = self.layers.get(path) if path else None
+        return Cause(self.running, f"{layer} {path}" if layer else "", line)
 
     def _batch_sizes(self, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> torch.Tensor:
         """The batch sizes of a packed sequence. They follow from its lengths alone, so they are read as values, however
@@ -213,6 +242,8 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _made(self, func: Any, args: Sequence[Any]) -> Any:
         """The result of an operator."""
+        if self.symbols is not None:
+            return func(*args)
         made = _normalized(func, args)
         if made is None:
             made = self.known.find(func, args)
@@ -243,7 +274,7 @@ class _Recorder(ProxyTorchDispatchMode):
             return tuple(map(self._nodes, arg)) if isinstance(arg, tuple) else [self._nodes(a) for a in arg]
         if isinstance(arg, dict):
             return {k: self._nodes(v) for k, v in arg.items()}
-        if isinstance(arg, _PLAIN):
+        if isinstance(arg, _OPERANDS):
             return arg
         raise Unusual(f"an operand of {type(arg).__name__}")
 
@@ -327,19 +358,21 @@ def trace(
     kwargs: dict[str, Any],
     given: Given | None = None,
     exporting: bool = True,
+    symbols: Symbols | None = None,
 ) -> Traced:
     """Records the operators that a module calls for these arguments. Raises Unusual. Replaces the module's tensors, so
     the module cannot be used afterwards.
 
     `given`: the data from which values that forward reads are computed. `exporting`: whether checks in models give the
-    same answers as during torch.export.
+    same answers as during torch.export. `symbols`: sizes of arguments that may vary.
     """
     collecting = gc.isenabled()
     gc.disable()  # there is little garbage, and collecting is slow because PyTorch has many objects
     try:
-        with FakeTensorMode() as mode, _told(exporting):
-            return _trace(mode, module, args, kwargs, given)
-    except (Unusual, _core.UnsupportedError):
+        env, static = (symbols.env, True) if symbols else (None, None)  # the model's own tensors have no symbols
+        with FakeTensorMode(shape_env=env, static_shapes=static) as mode, _told(exporting):
+            return _trace(_Recorder(module, mode, None, given, symbols), module, args, kwargs)
+    except (Unusual, TooLong, _core.UnsupportedError):
         raise
     except Exception as e:
         raise Unusual(f"{type(e).__name__}: {e}") from e
@@ -348,18 +381,21 @@ def trace(
             gc.enable()
 
 
-def _trace(
-    mode: FakeTensorMode, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: Given | None
-) -> Traced:
+def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    mode, symbols, values = recorder.mode, recorder.symbols, recorder.values.given
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    rows = [*_tensors(mode, module), *_leaves(mode, leaves, leaf_names(module, args, kwargs))]
+    rows = [*_tensors(mode, module), *_leaves(mode, leaves, leaf_names(module, args, kwargs), symbols)]
+    if symbols is not None:
+        symbols.env.place = recorder.cause
     given = pytree.tree_unflatten([value for _, value, (kind, _), _ in rows if kind == "leaf"], spec)
     attributes, kept = Attributes(module), computed(module)
     try:
-        traced, recorder = _call(module, given, rows, _Recorder(module, mode, None, values))
+        traced = _call(module, given, rows, recorder)
         if changed := attributes.changed():
+            if symbols is not None:
+                raise Unusual("attributes that forward sets")
             first = Attributes(module)
-            again, _ = _call(module, given, rows, _Recorder(module, mode, recorder, values))
+            again = _call(module, given, rows, _Recorder(module, mode, recorder, values))
             differs = state.differs(traced, again)
             traced.effects = attributes.plain(changed) if differs and not first.changed() else []
             if differs and not traced.effects:
@@ -374,7 +410,7 @@ def _trace(
     return traced
 
 
-def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Recorder) -> tuple[Traced, _Recorder]:
+def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Recorder) -> Traced:
     """Calls the module once, on tensors that become placeholders."""
     for row in rows:
         recorder.source(*row)
@@ -382,13 +418,12 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
         made = called(lambda both: run(recorder, module, *both), given)
     results, out_spec = pytree.tree_flatten(made)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
-    if not all(isinstance(o, (Node, *_VALUES)) for o in outputs):
+    if not all(isinstance(o, (Node, *_VALUES, *SYMBOLIC)) for o in outputs):
         raise Unusual("returns what no operator made")
     recorder.graph.output(tuple(outputs))
     recorder.values.finish(recorder.graph)
     sources, reads = list(recorder.sources.values()), recorder.values.made
-    made = Traced(recorder.graph, module, sources, outputs, recorder.constants, out_spec, [], reads=reads)
-    return made, recorder
+    return Traced(recorder.graph, module, sources, outputs, recorder.constants, out_spec, [], reads=reads)
 
 
 _recorders: list[_Recorder] = []  # of the current trace; there is only one at a time
@@ -474,12 +509,14 @@ def _tensors(mode: FakeTensorMode, module: torch.nn.Module) -> list[_Row]:
     return found
 
 
-def _leaves(mode: FakeTensorMode, leaves: list[Any], names: list[str]) -> list[_Row]:
+def _leaves(mode: FakeTensorMode, leaves: list[Any], names: list[str], symbols: Symbols | None) -> list[_Row]:
     found: list[_Row] = []
     for i, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
         if not isinstance(leaf, (torch.Tensor, *_VALUES)):
             raise Unusual(f"an argument of {type(leaf).__name__}")
-        value = mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        value = leaf
+        if isinstance(leaf, torch.Tensor):
+            value = symbols.leaf(i, leaf, name) if symbols else mode.from_tensor(leaf)
         found.append((name, value, ("leaf", i), InputKind.USER_INPUT))
     return found
 

@@ -13,7 +13,7 @@ import operator
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
@@ -29,6 +29,7 @@ from .function import graft
 from .layout import Layout
 from .problems import Problem, rejection
 from .problems import where as _where
+from .sizes import Shaped, Sizes
 from .steps import FUNC, FUNC_INSTEAD
 from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
@@ -121,7 +122,7 @@ class _Missing(Exception):
 
 
 class Translator:
-    """One translation. `layouts` are the memory layouts of the leaves and of the model's tensors."""
+    """One translation. `sizes`: of a trace with symbols, their values for these leaves."""
 
     def __init__(
         self,
@@ -132,6 +133,7 @@ class Translator:
         fixed: frozenset[int],
         wanted: frozenset[tuple[str, Any]] = frozenset(),
     ) -> None:
+        self.sizes: Sizes | None = traced.sizes
         self.fixed = fixed  # leaves that are parameters
         self.wanted = wanted  # leaves and tensors of the model that require a gradient, as in `origin`
         self.enabled = True  # False: within no_grad()
@@ -141,6 +143,7 @@ class Translator:
         self.graph = _core.Graph(name)
         self.result = Translation(self.graph, constants=dict(traced.constants))
         self.b = Builder(self.graph)
+        self.b.sized = self._sized
         self.env: dict[torch.fx.Node, Any] = {}
         self.memory = Memory(self.b, self._read, self._again, self.env)
         self.origin: dict[torch.fx.Node, tuple[str, Any]] = {}  # placeholder -> ("leaf", i) or ("param", name)
@@ -190,7 +193,7 @@ class Translator:
         name = str(which)
         half = where == "param" and val.dtype in HALF and name in self.tensors and all(map(_is_cast, node.users))
         if not half:
-            check(val)
+            check(self._sized(val))
         self.b.name = node.name
         tracked = (where, which) in self.wanted
         if where == "host":
@@ -268,19 +271,23 @@ class Translator:
         def like(v: Any) -> Any:
             if isinstance(v, torch.SymInt | torch.SymFloat | torch.SymBool):
                 raise Rejected("a number that depends on data")
-            if not isinstance(v, torch.Tensor):
+            if not isinstance(v, torch.Tensor | Shaped):
                 return v
             stand_in = Value(self.graph.input("", sol_name(REAL.get(v.dtype, v.dtype)), tuple(v.shape)))
             return Complex(stand_in, stand_in) if v.is_complex() else stand_in
 
-        val = node.meta.get("val")
+        val = self._sized(node.meta.get("val"))
         with contextlib.suppress(Rejected, _core.Error, TypeError):
             check(val)
             self.env[node] = [like(v) for v in val] if isinstance(val, list | tuple) else like(val)
             self.memory.enter(node)
 
+    def _sized(self, arg: Any) -> Any:
+        """An argument or a result of the trace, with numbers in place of symbols."""
+        return arg if self.sizes is None else self.sizes.of(arg)
+
     def _value(self, node: torch.fx.Node, module: torch.nn.Module, path: str, line: str) -> Any:
-        val = node.meta.get("val")
+        val = self._sized(node.meta.get("val"))
         if isinstance(val, bool | int | float):
             return val
         if isinstance(val, torch.SymInt | torch.SymFloat | torch.SymBool) and operators.find(str(node.target)) is None:
@@ -307,12 +314,12 @@ class Translator:
         b = self.b
         b.name = f"{path}.{node.name}" if path else node.name
         b.line, b.out, b.target, b.writes = line, val, name, []
-        b.row_major = bool(node.args) and _row_major(node.args[0])
+        b.row_major = bool(node.args) and self._row_major(node.args[0])
         b.memory = functools.partial(self._memory, next(iter(node.all_input_nodes), None))
         made = row(b, schema, args, kwargs)
         target = written(node)
         if target is not None and isinstance(made, Value):
-            made = b.expand(b.cast(made, cast(torch.Tensor, val).dtype), cast(torch.Tensor, val).shape)
+            made = b.expand(b.cast(made, val.dtype), val.shape)
         elif target is not None and isinstance(made, Complex):
             made = operators.like_out(b, made)
         types = {sol_name(a.dtype) for a in args if isinstance(a, Value)}
@@ -332,6 +339,10 @@ class Translator:
             self._write(node, given, self.b.layer("stop", value) if value.tracked else value)
         return made
 
+    def _row_major(self, arg: Any) -> bool:
+        val = self._sized(arg.meta.get("val")) if isinstance(arg, torch.fx.Node) else None
+        return isinstance(val, torch.Tensor | Shaped) and val.is_contiguous() and val.storage_offset() == 0
+
     def _memory(self, node: torch.fx.Node | None) -> tuple[Value, Any, int]:
         """All elements of the memory that a tensor is in, row-major; the address of each element; where the tensor
         begins."""
@@ -339,12 +350,12 @@ class Translator:
         root = None if node is None else self.memory.root_node(node)
         if not isinstance(whole, Value) or node is None or root is None:
             raise Rejected("of memory that is not a tensor's of its own")
-        val = root.meta["val"]
+        val = self._sized(root.meta["val"])
         addresses = torch.full((), val.storage_offset())
         for n, s in zip(val.shape, val.stride(), strict=True):
             addresses = addresses.unsqueeze(-1) + s * torch.arange(n)
         flat = self.b.reshape(whole, [math.prod(whole.shape)])
-        return flat, addresses.reshape(-1), node.meta["val"].storage_offset()
+        return flat, addresses.reshape(-1), self._sized(node.meta["val"]).storage_offset()
 
     def _write(self, node: torch.fx.Node, target: torch.fx.Node, value: Any) -> None:
         """Records that an operator writes the memory of `target`. Values that were read from it before keep their
@@ -367,7 +378,7 @@ class Translator:
     def _decomposed(self, node: torch.fx.Node) -> Any:
         """Translates an operator that is missing from the table, through PyTorch's decomposition."""
         try:
-            graph = None if written(node) is not None else decompose(node)
+            graph = None if written(node) is not None else decompose(node, self.sizes)
         except Exception as e:
             log.debug(f"{node.target}: cannot be decomposed: {type(e).__name__}: {e}")
             graph = None
@@ -384,7 +395,7 @@ class Translator:
             problem.what = f"{node.target}: needs {problem.what}"
             problem.step = node.meta.get("step")
         made = self._read(graph.graph.output_node().args[0])
-        val = node.meta["val"]
+        val = self._sized(node.meta["val"])
         if isinstance(val, list | tuple) and (not isinstance(made, list | tuple) or len(made) != len(val)):
             raise Rejected("")
         _compare(str(node.target), made, val)
@@ -411,7 +422,7 @@ class Translator:
             return [self._read(a) for a in arg]
         if isinstance(arg, dict):
             return {k: self._read(v) for k, v in arg.items()}
-        return arg
+        return self._sized(arg)
 
     def _higher(self, node: torch.fx.Node, module: torch.nn.Module) -> Any:
         """Translates `with torch.no_grad()` and the like: an inner graph that is computed like any other."""
@@ -464,7 +475,7 @@ class Translator:
 
     def _result(self, value: Any, seen: dict[Any, int]) -> Result:
         if not isinstance(value, torch.fx.Node):
-            return Result("value", value)
+            return Result("value", self._sized(value))
         if not isinstance(value.meta.get("val"), torch.Tensor):
             known = self._read(value)
             return Result("value", known)
@@ -477,7 +488,7 @@ class Translator:
         """Makes a value an output of the network, with its memory layout. Equal values share one output."""
         node = _original(node)
         if node not in seen:
-            layout, dtype = Layout.of(node.meta["val"]), node.meta["val"].dtype
+            layout, dtype = Layout.of(self._sized(node.meta["val"])), node.meta["val"].dtype
             value: Value | Complex = self._read(node)
             self.b.name, self.b.line = node.name, place(node)[1]
             order = list(layout.order)
@@ -505,7 +516,7 @@ class Translator:
             if written(node) is None:
                 if any(_has_node(o) for o in (*node.args[1:], *node.kwargs.values())):
                     return None
-                steps.append((node.target, tuple(node.args[1:]), dict(node.kwargs)))
+                steps.append((node.target, self._read(tuple(node.args[1:])), self._read(dict(node.kwargs))))
             node = parent
 
 
@@ -529,14 +540,11 @@ def _has_node(arg: Any) -> bool:
     return isinstance(arg, torch.fx.Node)
 
 
-def _row_major(arg: Any) -> bool:
-    val = arg.meta.get("val") if isinstance(arg, torch.fx.Node) else None
-    return isinstance(val, torch.Tensor) and val.is_contiguous() and val.storage_offset() == 0
-
-
 def check(val: Any) -> None:
     """Rejects values that SOL cannot represent."""
     for v in val if isinstance(val, list | tuple) else [val]:
+        if isinstance(v, Shaped):
+            sol_name(REAL.get(v.dtype, v.dtype))
         if not isinstance(v, torch.Tensor):
             continue
         if v.layout != torch.strided:
@@ -559,7 +567,7 @@ def _physical(dtype: torch.dtype, layout: Layout) -> tuple[str, tuple[int, ...]]
 
 def _compare(name: str, made: Any, val: Any) -> None:
     """A safety net for the table: the result must have the types and shapes that PyTorch gives."""
-    if isinstance(val, torch.Tensor):
+    if isinstance(val, torch.Tensor | Shaped):
         if not isinstance(made, Value | Complex) or made.shape != tuple(val.shape) or made.dtype != val.dtype:
             expected = f"{str(val.dtype).removeprefix('torch.')}{list(val.shape)}"
             raise _core.InternalError(f"{name}: expected {expected}, got {made!r}")

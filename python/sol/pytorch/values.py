@@ -166,6 +166,7 @@ class Given:
     absent: frozenset[int] = frozenset()  # leaves without data: sol.input
     fixed: frozenset[int] = frozenset()  # leaves that are parameters
     facts: Facts = field(default_factory=Facts)
+    traced: Any = None  # a trace with symbols, for these sizes
 
 
 class Values:

@@ -154,7 +154,7 @@ def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
     if isinstance(whole, Complex) or isinstance(part, Complex):
         return _put_complex(b, node, name, whole, part)
     assert isinstance(whole, Value)
-    rest = _arguments(node)
+    rest = b.sized(_arguments(node))
     if name in _PIECES:
         return _join(b, node, whole, part)
     if name in _SAME and part.shape == whole.shape:

@@ -317,6 +317,33 @@ def _sequence(
     return (b.transpose(y, 0, 1) if batch_first else y, *last)
 
 
+def _sequence_like(
+    x: torch.Tensor, states: Sequence[torch.Tensor], params: Sequence[torch.Tensor], both: bool, batch_first: bool
+) -> tuple[torch.Tensor, ...] | None:
+    """The results of a recurrence over a number of steps that varies, where PyTorch would call operators for each step."""
+    if x.ndim != 3 or not isinstance(x.shape[0 if not batch_first else 1], torch.SymInt):
+        return None
+    steps, n = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
+    if x.shape[2] != params[0].shape[1] or any(s.shape[1] != n for s in states):
+        return None  # PyTorch raises an error
+    y = x.new_empty((steps, n, states[0].shape[2] * (2 if both else 1)))
+    return (y.transpose(0, 1) if batch_first else y, *(s.new_empty(s.shape) for s in states))
+
+
+@shape("lstm.input")
+def lstm_like(
+    x: torch.Tensor, hx: Sequence[torch.Tensor], params: Sequence[torch.Tensor], *more: bool
+) -> tuple[torch.Tensor, ...] | None:
+    return _sequence_like(x, hx, params, *more[-2:])
+
+
+@shape("gru.input", "rnn_tanh.input", "rnn_relu.input")
+def simple_like(
+    x: torch.Tensor, hx: torch.Tensor, params: Sequence[torch.Tensor], *more: bool
+) -> tuple[torch.Tensor, ...] | None:
+    return _sequence_like(x, [hx], params, *more[-2:])
+
+
 @op("lstm.input")
 def lstm(
     b: Builder,
@@ -408,6 +435,23 @@ def _attention(
     if mask is not None and mask.is_float:
         mask = b.cast(mask, q.dtype)
     return b.layer("Attention", q, k, v, mask, scale=float(scale), causal=int(causal))
+
+
+@shape("scaled_dot_product_attention")
+def attention_like(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    *more: Any,
+    **named: Any,
+) -> None:
+    """Compares the sizes of operands, which PyTorch's own function does for numbers only."""
+    if any(isinstance(n, torch.SymInt) for t in (query, key, value) for n in t.shape):
+        torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
+        torch.broadcast_shapes(key.shape[-2:-1], value.shape[-2:-1])
+        if attn_mask is not None:
+            torch.broadcast_shapes((*query.shape[:-1], key.shape[-2]), attn_mask.shape)
 
 
 @op("scaled_dot_product_attention")

@@ -9,7 +9,7 @@ import torch
 
 from ..builder import Builder, Value, axis_of
 from .contract import _each
-from .table import op
+from .table import op, shape
 
 Ints = Sequence[int]
 
@@ -225,6 +225,18 @@ def _max_pool(
     attrs = {"k": kernel, "s": stride or kernel, "p": padding, "q": padding, "d": dilation}
     lists = {name: _each(value, pixels) for name, value in attrs.items()}
     return _pool(b, "MaxPoolAt" if at else "MaxPool", x, pixels, 2 if at else 1, c=int(ceil), **lists)
+
+
+@shape("max_pool1d")
+def max_pool1d_like(
+    x: torch.Tensor, kernel: Ints, stride: Ints = (), padding: Ints = (0,), dilation: Ints = (1,), ceil: bool = False
+) -> torch.Tensor | None:
+    """The result where a size varies: PyTorch's own function takes numbers only."""
+    if not any(isinstance(n, torch.SymInt) for n in x.shape):
+        return None
+    k, s, p, d = (_each(v, 1)[0] for v in (kernel, stride or kernel, padding, dilation))
+    wide = torch.ops.aten.max_pool2d.default(x.unsqueeze(-2), [1, k], [1, s], [0, p], [1, d], ceil)
+    return wide.squeeze(-2)
 
 
 for _n in (1, 2, 3):

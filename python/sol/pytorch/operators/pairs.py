@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..builder import REAL, Builder, Complex, Rejected, Value
+from ..sizes import Shaped
 from . import moves, table
 from .table import OPERATORS, complex_op
 
@@ -51,7 +52,7 @@ def is_complex(val: Any) -> bool:
     """Whether this value of a trace is complex, or contains a complex one."""
     if isinstance(val, list | tuple):
         return any(map(is_complex, val))
-    return isinstance(val, torch.Tensor) and val.is_complex()
+    return isinstance(val, torch.Tensor | Shaped) and val.is_complex()
 
 
 def find_complex(name: str) -> Any:
@@ -132,7 +133,7 @@ def _real_out(out: Any) -> Any:
     """PyTorch's description of a result, for one of its parts."""
     if isinstance(out, list | tuple):
         return type(out)(map(_real_out, out))
-    if isinstance(out, torch.Tensor) and out.is_complex():
+    if isinstance(out, torch.Tensor | Shaped) and out.is_complex():
         return torch.empty(out.shape, dtype=REAL[out.dtype], device="meta")
     return out
 

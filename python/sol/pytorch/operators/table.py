@@ -61,7 +61,7 @@ SHAPES: dict[Any, Function] = {}
 
 def shape(*names: str) -> Callable[[Function], Function]:
     """Registers a function that describes the results of overloads from their arguments, where PyTorch's own would read
-    data."""
+    data. None: PyTorch's own knows."""
 
     def enter(function: Function) -> Function:
         for name in names:

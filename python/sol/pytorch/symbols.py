@@ -1,0 +1,201 @@
+"""Sizes that may vary between calls, as a trace sees them.
+
+`Symbols` makes leaves whose free dimensions are symbols of PyTorch's ShapeEnv. What the model computes from their sizes are
+expressions of these. Where the model compares sizes, the ShapeEnv records what holds for the example (a guard). A symbol that
+must equal a number is fixed, and one that must equal another symbol is the same dimension; `_Env` notes the place in the model.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._dynamo.source import ConstantSource
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+
+from sol.inputs import ANY, Dim
+
+from .layout import Layout
+
+Place = tuple[int, int]  # number of a leaf, and a dimension of it
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+LEAST = 2  # PyTorch treats sizes of 0 and 1 apart
+MOST_TRIED = 256  # sizes, to find of what they must be multiples
+SECONDS = 30.0  # that a trace may take until dimensions become fixed
+
+
+class TooLong(Exception):
+    """Tracing with symbols takes too long."""
+
+
+@dataclass
+class Cause:
+    """Where the model compares sizes: the operator that does, its layer (class and path), and the line of the model."""
+
+    operator: str
+    layer: str
+    line: str
+
+    def __str__(self) -> str:
+        line = f" ({self.line})" if self.line else ""
+        return f"{self.layer or self.operator or 'forward'}{line}"
+
+    def needs(self, n: int) -> str:
+        """Why a size is n, in words."""
+        line = f" ({self.line})" if self.line else ""
+        return f"{self.layer or self.operator or 'forward'} needs {n}{line}"
+
+
+class _Env(ShapeEnv):
+    """A ShapeEnv that notes where each guard and each fixed symbol comes from."""
+
+    def __init__(self) -> None:
+        super().__init__(duck_shape=False)
+        self.place: Callable[[], Cause] = lambda: Cause("", "", "")
+        self.causes: dict[sympy.Symbol, Cause] = {}
+        self.guarded: list[Cause] = []  # by guard
+
+    def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        super()._set_replacement(a, tgt, msg)
+        found = self.replacements.get(a)
+        if isinstance(found, sympy.Integer) and a not in self.causes:
+            self.causes[a] = self.place()
+
+    def _evaluate_expr(self, *args: Any, **kwargs: Any) -> sympy.Basic:
+        made = super()._evaluate_expr(*args, **kwargs)
+        self.guarded += [self.place() for _ in range(len(self.guards) - len(self.guarded))]
+        return made
+
+
+class Symbols:
+    """The free dimensions of a call's leaves, during a trace and behind it."""
+
+    def __init__(self, free: Mapping[Place, Dim], seconds: float = SECONDS) -> None:
+        self.free = free
+        self.env = _Env()
+        self.made: dict[Place, sympy.Expr] = {}
+        self.end = time.monotonic() + seconds
+        self._named: dict[str, Any] = {}
+
+    def check_time(self) -> None:
+        """Raises TooLong."""
+        if time.monotonic() > self.end:
+            raise TooLong
+
+    def leaf(self, i: int, t: torch.Tensor, name: str) -> torch.Tensor:
+        """A tensor without data in place of leaf number i, in the current mode."""
+        layout = Layout.of(t)
+        sizes = [self._size((i, d), n, name) for d, n in enumerate(t.shape)]
+        strides: list[Any] = [1] * len(sizes)
+        n: Any = 1
+        for d in reversed(layout.order):
+            strides[d] = n
+            n = n * sizes[d]
+        made = torch.empty_strided(sizes, strides, dtype=t.dtype)
+        return made.requires_grad_(t.requires_grad)
+
+    def _size(self, place: Place, n: int, name: str) -> Any:
+        if place not in self.free:
+            return n
+        dim = self.free[place]
+        size: Any = None if dim is ANY else self._named.get(dim.name)
+        if size is None:
+            hint = max(n, LEAST)
+            source = ConstantSource(f"{name}_{place[1]}")
+            symbol = self.env.create_symbol(hint, source, DimDynamic.DYNAMIC)
+            size = self.env.create_symintnode(symbol, hint=hint, source=source)
+            self._named[dim.name] = size
+        self.made[place] = size.node.expr
+        return size
+
+    # -- behind the trace
+
+    def expression(self, size: Any) -> Any:
+        """A size as an expression of the dimensions; a number as it is."""
+        return plain(self.env.replace(size.node.expr)) if isinstance(size, SYMBOLIC) else size
+
+    def settle(self) -> Settled:
+        """What the trace found out about the dimensions."""
+        exprs = {place: self.env.replace(e) for place, e in self.made.items()}
+        dims: list[sympy.Symbol] = []
+        for e in exprs.values():
+            dims += sorted((s for s in e.free_symbols if s not in dims), key=str)
+        fixed = {place: (int(e), self._cause(self.made[place])) for place, e in exprs.items() if e.is_number}
+        rules = []
+        for guard, cause in zip(self.env.guards, self.env.guarded, strict=True):
+            expr = self.env.replace(guard.expr)
+            if expr.free_symbols:
+                rules.append((expr, cause))
+        ranges = {s: self.env.var_to_range[s] for s in dims}
+        bounds = {s: (int(r.lower), int(r.upper) if r.upper.is_Integer else None) for s, r in ranges.items()}
+        hints = {s: int(self.env.backed_var_to_val[s]) for s in dims}
+        return Settled(dims, {p: e for p, e in exprs.items() if not e.is_number}, fixed, rules, bounds, hints)
+
+    def _cause(self, symbol: Any) -> Cause:
+        """Why a symbol is fixed: it, or the one that it equals."""
+        while symbol not in self.env.causes:
+            after = self.env.replacements.get(symbol)
+            if not isinstance(after, sympy.Symbol):
+                return Cause("", "", "")
+            symbol = after
+        return self.env.causes[symbol]
+
+
+@dataclass
+class Settled:
+    """What a trace found out."""
+
+    dims: Sequence[sympy.Symbol]  # in the order of the leaves
+    places: Mapping[Place, sympy.Expr]  # sizes as expressions of the dimensions
+    fixed: Mapping[Place, tuple[int, Cause]]  # what must have this size
+    rules: Sequence[tuple[sympy.Expr, Cause]]  # what must hold for the trace to be valid
+    bounds: Mapping[sympy.Symbol, tuple[int, int | None]]
+    hints: Mapping[sympy.Symbol, int]  # sizes during the trace
+
+    def multiple(self, dim: sympy.Symbol) -> int:
+        """The number of which the sizes of a dimension must be multiples, so far as rules of this dimension alone say."""
+        own = [rule for rule, _ in self.rules if rule.free_symbols == {dim} and rule.atoms(FloorDiv, Mod, PythonMod)]
+        low, high = self.bounds[dim]
+        top = min(high or MOST_TRIED, MOST_TRIED) + 1
+        fit = (
+            [n for n in range(max(low, MOST_TRIED // 2), top) if all(holds(rule, {dim: n}) for rule in own)]
+            if own
+            else []
+        )
+        return math.gcd(*fit, self.hints[dim]) if fit else 1
+
+    def implied(self, rule: sympy.Expr) -> bool:
+        """Whether the limits and multiples of the dimensions say the same, as far as some sizes show."""
+        dims = sorted(rule.free_symbols, key=str)
+        return all(
+            holds(rule, dict(zip(dims, sizes, strict=True))) for sizes in itertools.product(*map(self._some, dims))
+        )
+
+    def _some(self, dim: sympy.Symbol) -> list[int]:
+        """Sizes that a dimension may have, the least and the most among them."""
+        step, (low, high) = self.multiple(dim), self.bounds[dim]
+        first = -(-low // step) * step
+        last = MOST_TRIED if high is None else high // step * step
+        return sorted({*range(first, min(last, first + 8 * step) + 1, step), last})
+
+
+def holds(rule: sympy.Expr, values: Mapping[sympy.Symbol, int]) -> bool:
+    """Does a rule hold for these sizes?"""
+    made = rule.xreplace({s: sympy.Integer(n) for s, n in values.items()})
+    return bool(made.doit() if isinstance(made, sympy.Basic) else made)
+
+
+def plain(expr: Any) -> Any:
+    """Numbers and truth values of Python instead of sympy's."""
+    if isinstance(expr, sympy.Integer):
+        return int(expr)
+    if expr in (sympy.true, sympy.false):
+        return bool(expr)
+    return float(expr) if getattr(expr, "is_number", False) else expr

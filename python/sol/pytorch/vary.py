@@ -1,0 +1,329 @@
+"""Dimensions that vary between calls: symbolic traces, which programs of several sizes share, and the report of `sol.dims`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch.utils import _pytree as pytree
+
+from sol import _core, log
+from sol.inputs import ANY, Dim, Input
+
+from .arguments import Exact
+from .sizes import Sizes
+from .steps import Unusual
+from .structure import decode
+from .symbols import LEAST, SECONDS, Cause, Place, Settled, Symbols, TooLong, holds
+from .trace import Traced
+
+Free = Mapping[Place, Dim]
+Make = Callable[[Symbols], Traced]
+MOST_TRACES = 4  # of one kind of call; each holds for the sizes that its rules allow
+BROADCAST = Cause("", "the example has 1 there, which fits any size; forward", "")
+
+
+class Kept:
+    """A symbolic trace."""
+
+    def __init__(self, traced: Traced, symbols: Symbols, free: Free) -> None:
+        self.traced, self.symbols, self.settled = traced, symbols, symbols.settle()
+        self.fixed = {p: (1, BROADCAST) for p in free if p not in symbols.made} | dict(self.settled.fixed)
+
+    def values(self, leaves: Sequence[Any]) -> dict[sympy.Symbol, int] | None:
+        """The sizes of the dimensions in a call. None: the trace is not valid for them."""
+        found: dict[sympy.Symbol, int] = {}
+        for (i, d), expr in self.settled.places.items():
+            n = leaves[i].shape[d]
+            if n < LEAST or (isinstance(expr, sympy.Symbol) and found.setdefault(expr, n) != n):
+                return None
+        if len(found) < len(self.settled.dims) or any(leaves[i].shape[d] != n for (i, d), (n, _) in self.fixed.items()):
+            return None
+        same = all(
+            isinstance(e, sympy.Symbol) or holds(sympy.Eq(e, leaves[i].shape[d]), found)
+            for (i, d), e in self.settled.places.items()
+        )
+        return found if same and all(holds(rule, found) for rule, _ in self.settled.rules) else None
+
+    def at(self, values: Mapping[sympy.Symbol, int]) -> Traced:
+        """The trace for these sizes."""
+        return dataclasses.replace(self.traced, sizes=Sizes(values))
+
+
+class Traces:
+    """The symbolic traces of one model."""
+
+    def __init__(self, free: Free) -> None:
+        self.free = free
+        self.why = ""  # the last failure
+        self._kept: dict[Hashable, list[Kept]] = {}
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the first call is traced with symbols: sizes were declared, more than an open batch."""
+        return any(d is not ANY or place[1] > 0 for place, d in self.free.items())
+
+    def find(self, key: Hashable, leaves: Sequence[Any], make: Make) -> Traced | None:
+        """A trace for the sizes of these leaves. `key`: what else it depends on. None: there is none with symbols."""
+        kept = self._kept.setdefault(key, [])
+        for one in kept:
+            if (values := one.values(leaves)) is not None:
+                return one.at(values)
+        if len(kept) >= MOST_TRACES or any(leaves[i].shape[d] < LEAST for i, d in self.free):
+            return None
+        if (made := self._trace(leaves, make)) is None:
+            return None
+        kept.append(made)
+        values = made.values(leaves)
+        return None if values is None else made.at(values)
+
+    def explore(self, key: Hashable, leaves: Sequence[Any], make: Make) -> Kept | None:
+        """A trace for the report, which may also serve calls."""
+        made = self._trace(leaves, make)
+        if made is not None:
+            self._kept.setdefault(key, []).append(made)
+        return made
+
+    def _trace(self, leaves: Sequence[Any], make: Make) -> Kept | None:
+        """A new trace, with as many dimensions free as possible; None: it does not work with symbols."""
+        for free in self._attempts(leaves):
+            symbols = Symbols(free)
+            try:
+                traced = make(symbols)
+            except TooLong:
+                self.why = f"tracing with {len(free)} sizes that vary takes more than {SECONDS:.0f} s"
+            except (Unusual, _core.Error) as e:
+                self.why = f"tracing with sizes that vary: {e}"
+            else:
+                if not (traced.reads.rows or traced.reads.hosted.steps):
+                    return Kept(traced, symbols, self.free)
+                self.why = "forward reads values or calls host functions"
+            log.debug(f"sizes that vary ({', '.join(f'{i}.{d}' for i, d in free)}): {self.why}")
+        return None
+
+    def _attempts(self, leaves: Sequence[Any]) -> Iterator[Free]:
+        """What may vary, and what if that does not work. A size of 1 may stand for any other, so only a batch of 1 varies."""
+        first = {p: d for p, d in self.free.items() if leaves[p[0]].shape[p[1]] >= LEAST or p[1] == 0 or d is not ANY}
+        yield first
+        large = {p: d for p, d in first.items() if leaves[p[0]].shape[p[1]] >= LEAST}
+        if large != first:
+            yield large
+        batch = {p: d for p, d in first.items() if p[1] == 0}
+        if batch not in (first, large):
+            yield batch
+
+    def misfit(self, leaves: Sequence[Any], names: Sequence[str]) -> str | None:
+        """The first rule of a trace that these sizes break, in words."""
+        for kept in (k for many in self._kept.values() for k in many):
+            settled = kept.settled
+            values: dict[sympy.Symbol, int] = {}
+            for (i, d), expr in settled.places.items():
+                n = leaves[i].shape[d]
+                low, high = settled.bounds.get(expr, (0, None))
+                if isinstance(expr, sympy.Symbol):
+                    values[expr] = n
+                    low = low if low > LEAST else 1
+                    if n < low or (high is not None and n > high):
+                        return f"dimension {d} of {names[i]} is {n}, expected {low}..{high or ''}"
+            for rule, cause in settled.rules:
+                if rule.free_symbols <= values.keys() and not holds(rule, values):
+                    return f"{shown(rule, settled)} does not hold: {cause}"
+        return None
+
+
+# -- which dimensions vary
+
+
+def wanted(vdims: Any) -> bool:
+    """Whether `vdims` asks for anything."""
+    if vdims is None or isinstance(vdims, bool):
+        return bool(vdims)
+    if not isinstance(vdims, list | tuple) or not all(isinstance(v, int) and v >= 0 for v in vdims):
+        raise _core.InvalidError(f"vdims: expected True, or a list of True, False and sizes, got {vdims!r}")
+    return any(vdims)
+
+
+def free(declared: Sequence[Any]) -> dict[Place, Dim]:
+    """The dimensions that were declared to vary."""
+    inputs = [(i, e) for i, e in enumerate(declared) if isinstance(e, Input)]
+    return {(i, d): n for i, e in inputs for d, n in enumerate(e.shape) if isinstance(n, Dim)}
+
+
+def all_free(declared: Sequence[Any], leaves: Sequence[Any]) -> dict[Place, Dim]:
+    """All dimensions of all tensors."""
+    every = {(i, d): ANY for i, t in enumerate(leaves) if isinstance(t, torch.Tensor) for d in range(t.ndim)}
+    return every | free(declared)
+
+
+def chosen(kept: Kept, declared: Sequence[Any], leaves: Sequence[Any], vdims: Any) -> list[Any]:
+    """The declarations with those dimensions that `vdims` selects, by their numbers."""
+    settled = kept.settled
+    options = [True] * len(settled.dims) if vdims is True else list(vdims)
+    if len(options) > len(settled.dims):
+        raise _core.InvalidError(
+            f"vdims: expected at most {len(settled.dims)} values, one for each dimension that may vary, got {len(options)}; "
+            "sol.dims(model, ..) lists them"
+        )
+    options += [False] * (len(settled.dims) - len(options))
+    sizes = {s: n for s, n in zip(settled.dims, options, strict=True) if n is not True and n is not False}
+    names = {s: f"#{k}" for k, s in enumerate(settled.dims)}
+    made = []
+    for i, (e, t) in enumerate(zip(declared, leaves, strict=True)):
+        if not isinstance(e, Input):
+            made.append(e)
+            continue
+        shape: list[Any] = list(t.shape)
+        for d, n in enumerate(t.shape):
+            expr = settled.places.get((i, d))
+            if expr is None:
+                continue
+            if all(options[settled.dims.index(s)] is True for s in expr.free_symbols):
+                own = e.shape[d] if isinstance(e.shape[d], Dim) and e.shape[d] is not ANY else None
+                shape[d] = own or Dim(names.get(expr, shown(expr, settled)), 0, example=n)
+            elif expr in sizes:
+                shape[d] = sizes[expr]
+        made.append(Exact(tuple(shape), e.requires_grad, e.dtype))
+    return made
+
+
+def unknown(declared: Sequence[Any], leaves: Sequence[Any], vdims: Any, why: str) -> list[Any]:
+    """The declarations if no trace with symbols is possible: any size is tried."""
+    if vdims is not True:
+        raise _core.UnsupportedError(f"{why}; so dimensions have no numbers: use vdims=True, or sol.input and sol.dim")
+    log.warn(f"{why}: each new size is traced and compiled")
+    return [
+        Exact(tuple(Dim(f"*{i}.{d}", 0, example=n) for d, n in enumerate(t.shape)), e.requires_grad, e.dtype)
+        if isinstance(e, Input)
+        else e
+        for i, (e, t) in enumerate(zip(declared, leaves, strict=True))
+    ]
+
+
+# -- the report
+
+
+def shown(expr: Any, settled: Settled) -> str:
+    """An expression of sizes, with #0, #1, .. for the dimensions."""
+    if not isinstance(expr, sympy.Basic):
+        return str(expr)
+    text = str(expr.xreplace({s: sympy.Symbol(f"#{k}") for k, s in enumerate(settled.dims)}))
+    return text[1:-1] if text.startswith("((") and text.endswith("))") else text
+
+
+@dataclass
+class Dimension:
+    """A dimension that may vary."""
+
+    name: str  # #0, #1, ..
+    size: int  # of the example
+    min: int
+    max: int | None
+    multiple: int
+    where: list[str]  # "dimension 0 of x"
+
+    def __str__(self) -> str:
+        multiple = f", a multiple of {self.multiple}" if self.multiple > 1 else ""
+        return f"{self.name} = {self.size}, {self.min}..{self.max or ''}{multiple}: {', '.join(self.where)}"
+
+
+@dataclass
+class Dims:
+    """What `sol.dims` found out: shapes of inputs and outputs, the dimensions that may vary, and why others may not."""
+
+    inputs: list[str]
+    outputs: list[str]
+    dims: list[Dimension] = field(default_factory=list)
+    fixed: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)  # that sizes must keep for one program to serve them
+    places: dict[Place, str] = field(default_factory=dict, repr=False)  # of `fixed`
+
+    def why(self, i: int, leaf: Any) -> str | None:
+        """Why sizes of argument i are fixed."""
+        found = [
+            text for (j, d), text in self.places.items() if j == i and isinstance(leaf, torch.Tensor) and d < leaf.ndim
+        ]
+        return "; ".join(found) or None
+
+    def __str__(self) -> str:
+        lines = [f"Inputs:  {', '.join(self.inputs)}", f"Outputs: {', '.join(self.outputs)}"]
+        return "\n".join([*lines, *map(str, self.dims), *self.fixed, *(f"rule: {r}" for r in self.rules)])
+
+    __repr__ = __str__
+
+
+def report(kept: Kept, leaves: Sequence[Any], spec: pytree.TreeSpec, names: Sequence[str]) -> Dims:
+    """The report of a trace."""
+    settled = kept.settled
+
+    def size(i: int, d: int) -> str:
+        expr = settled.places.get((i, d))
+        return str(leaves[i].shape[d]) if expr is None else shown(expr, settled)
+
+    given = [f"[{', '.join(size(i, d) for d in range(t.ndim))}]" if isinstance(t, torch.Tensor) else _literal(t)
+             for i, t in enumerate(leaves)]  # fmt: skip
+    results = [_result(kept, r) for r in kept.traced.outputs]
+    args, kwargs = pytree.tree_unflatten([_Text(t) for t in given], spec)
+    made = Dims(
+        [
+            *(f"in_{i} {_nested(decode(a))}" for i, a in enumerate(args)),
+            *(f"{k} {_nested(decode(v))}" for k, v in kwargs.items()),
+        ],
+        _outputs(decode(pytree.tree_unflatten([_Text(t) for t in results], kept.traced.spec))),
+    )
+    for k, symbol in enumerate(settled.dims):
+        where = [f"dimension {d} of {names[i]}" for (i, d), e in settled.places.items() if e == symbol]
+        low, high = settled.bounds[symbol]
+        low = low if low > LEAST else 1
+        made.dims.append(Dimension(f"#{k}", settled.hints[symbol], low, high, settled.multiple(symbol), where))
+    for (i, d), (n, cause) in sorted(kept.fixed.items()):
+        made.places[(i, d)] = f"dimension {d} of {names[i]} is fixed: {cause.needs(n)}"
+    made.fixed = list(made.places.values())
+    made.rules = list(
+        dict.fromkeys(f"{shown(rule, settled)}: {cause}" for rule, cause in settled.rules if _matters(rule, settled))
+    )
+    return made
+
+
+class _Text(str):
+    """A shape in a structure; other strings are the user's."""
+
+
+def _nested(tree: Any) -> str:
+    """A structure with shapes as leaves, as JSON has it."""
+    if isinstance(tree, _Text):
+        return str(tree)
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{json.dumps(str(k))}: {_nested(v)}" for k, v in tree.items()) + "}"
+    if isinstance(tree, tuple | list):
+        return "(" + ", ".join(map(_nested, tree)) + ")"
+    if tree is not None and hasattr(tree, "__dict__") and not isinstance(tree, str):
+        return _nested(vars(tree))
+    return _literal(tree)
+
+
+def _outputs(tree: Any) -> list[str]:
+    """out_0, out_1, .. of a result."""
+    parts = tree if isinstance(tree, tuple | list) else [tree]
+    return [f"out_{i} {_nested(part)}" for i, part in enumerate(parts)]
+
+
+def _literal(value: Any) -> str:
+    return repr(value) if value is None or isinstance(value, bool | int | float | str) else f"<{type(value).__name__}>"
+
+
+def _result(kept: Kept, result: Any) -> str:
+    if isinstance(result, torch.fx.Node):
+        result = result.meta["val"]
+    if isinstance(result, torch.Tensor):
+        return f"[{', '.join(shown(kept.symbols.expression(n), kept.settled) for n in result.shape)}]"
+    return shown(kept.symbols.expression(result), kept.settled) if not isinstance(result, str) else _literal(result)
+
+
+def _matters(rule: sympy.Expr, settled: Settled) -> bool:
+    """Whether a rule says more than limits, multiples, and that a size is not 1, for which there is a trace of its own."""
+    return not (isinstance(rule, sympy.Ne) and 1 in rule.args) and not settled.implied(rule)

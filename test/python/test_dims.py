@@ -1,0 +1,455 @@
+"""Sizes that vary between calls: what sol.dims finds, vdims, sol.dim, and programs of several sizes from one trace."""
+
+import copy
+import re
+import warnings
+from unittest import mock
+
+import networks
+import pytest
+import sol
+import torch
+from sol.pytorch import module as module_file
+from sol.pytorch import symbols as symbols_file
+from sol.pytorch import vary
+from sol.pytorch.export import export
+from sol.pytorch.module import owned_tensors
+from sol.pytorch.symbols import Symbols
+from sol.pytorch.translate import Translator
+from torch import nn
+from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+from torch_help import assert_as_good, error
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def quick():
+    """No tuning; every network of this file is compiled at several sizes."""
+    before = sol.config["autotune"]
+    sol.config["autotune"] = "off"
+    yield
+    sol.config["autotune"] = before
+
+
+class Apply(nn.Module):
+    def __init__(self, function, *parts):
+        super().__init__()
+        self.function = function
+        self.parts = nn.ModuleList(parts)
+        self.eval()
+
+    def forward(self, *args, **kwargs):
+        return self.function(self, *args, **kwargs)
+
+
+def kept_trace(model, args, free=None):
+    """A symbolic trace in which all dimensions are free, or those with these numbers."""
+    leaves = pytree.tree_leaves(args)
+    free = {
+        (i, d): sol.inputs.ANY
+        for i, t in enumerate(leaves)
+        if isinstance(t, torch.Tensor)
+        for d in range(t.ndim)
+        if free is None or d in free
+    }
+    symbols = Symbols(free)
+    with torch.no_grad():
+        return vary.Kept(export(model, args, {}, False, None, symbols), symbols, free)
+
+
+def translated(traced, model, args):
+    tensors = {n: o.tensor for n, o in owned_tensors(model).items()}
+    return str(Translator(traced, "", pytree.tree_leaves(args), tensors, frozenset()).run().graph)
+
+
+def same(a, b):
+    """Graphs are equal but for the names of layers: a symbolic trace may have other slices that do nothing."""
+    return [re.sub(r' "[^"]*"', "", text).split("\n") for text in (a, b)]
+
+
+def check_sizes(model, args, others, free=None):
+    """The symbolic trace, at the sizes of other arguments, is what a trace of these arguments is."""
+    kept = kept_trace(model, args, free)
+    for other in others:
+        leaves = pytree.tree_leaves(other)
+        values = kept.values(leaves)
+        assert values is not None, f"{[tuple(t.shape) for t in leaves]} does not fit: {kept.settled}"
+        got = translated(kept.at(values), model, other)
+        with torch.no_grad():
+            expected = translated(export(model, other, {}), model, other)
+        got, expected = same(got, expected)
+        assert got == expected
+    return kept
+
+
+# -- one trace serves all sizes
+
+NETWORKS = "linear logistic unet bert gpt gpt_rotary lstm lstm_both gru transformer".split()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name):
+    model, inputs = networks.network(name, None)
+    assert check_sizes(model, inputs(2), [inputs(3), inputs(7)]).settled.dims
+
+
+LARGE = {
+    "resnet18": None, "mobilenet_v2": None, "vgg11": [0], "densenet121": [0], "vit_b_32": [0], "swin_t": [0], "convnext_tiny": [0],
+    "efficientnet_b0": [0], "shufflenet_v2_x0_5": [0], "regnet_y_400mf": [0], "lraspp_mobilenet_v3_large": [0], "inception_v3": [0],
+}  # fmt: skip
+
+
+@slow
+@pytest.mark.parametrize("name", LARGE)
+def test_large_networks(name, torchvision):
+    model, inputs = networks.network(name, torchvision)
+    check_sizes(model, inputs(2), [inputs(3), inputs(5)], LARGE[name])
+
+
+def test_pictures():
+    model, _ = networks.network("unet", None)
+    others = [(torch.randn(n, 3, h, w),) for n, h, w in ((2, 32, 64), (5, 64, 48), (3, 16, 8))]
+    kept = check_sizes(model, (torch.randn(2, 3, 64, 96),), others)
+    assert kept.values([torch.randn(2, 3, 66, 96)]) is None
+
+
+X = torch.randn(4, 6, 10)
+ODD = {
+    "reshape": lambda s, x: x.reshape(-1, 10) + 1,
+    "flatten": lambda s, x: x.flatten(1) * 2,
+    "all flat": lambda s, x: x.view(x.size(0) * x.size(1) * x.size(2)).relu(),
+    "batch and time": lambda s, x: s.parts[0](x.view(x.shape[0] * x.shape[1], 10)).view(*x.shape[:2], 5),
+    "cat": lambda s, x: torch.cat([x, x[:, :2], x.new_zeros(x.shape[0], 3, 10)], 1),
+    "stack": lambda s, x: torch.stack([x, x + 1], 1),
+    "slices": lambda s, x: (x[:, 1:], x[:, :-1], x[:, -3:], x[:, ::2], x[1:-1]),
+    "a mask": lambda s, x: x.masked_fill(torch.ones(x.shape[1], x.shape[1]).tril()[None, :, :1] == 0, 0),
+    "causal": lambda s, x: (x @ x.transpose(1, 2)).masked_fill(torch.triu(torch.ones(x.shape[1], x.shape[1]), 1) > 0, -9).softmax(-1),
+    "pad": lambda s, x: F.pad(x, (1, 2, 0, 3)),
+    "pad to a multiple": lambda s, x: F.pad(x, (0, 0, 0, -x.shape[1] % 4)),
+    "a mean": lambda s, x: x.sum(1) / x.shape[1],
+    "a scale": lambda s, x: x * (x.shape[1] ** -0.5),
+    "positions": lambda s, x: x + torch.arange(x.shape[1])[None, :, None],
+    "halves": lambda s, x: x[:, : x.shape[1] // 2],
+    "pieces of 2": lambda s, x: [p.sum() for p in x.transpose(0, 2).split(5)],
+    "repeat": lambda s, x: (x.repeat(1, 2, 1), x[:, :1].expand(-1, x.shape[1], -1)),
+    "roll and flip": lambda s, x: x.roll(1, 1).flip(1),
+    "convolution": lambda s, x: F.conv1d(x.transpose(1, 2), s.parts[0].weight[:, :, None].expand(5, 10, 3), stride=2, padding=1),
+    "pool": lambda s, x: F.max_pool1d(x.transpose(1, 2), 2),
+    "adaptive pool": lambda s, x: F.adaptive_avg_pool1d(x.transpose(1, 2), 1),
+    "resize by a factor": lambda s, x: F.interpolate(x.transpose(1, 2), scale_factor=2),
+    "resize to another": lambda s, x: F.interpolate(x.transpose(1, 2), size=x.shape[1] * 3),
+    "in place": lambda s, x: [y := x * 1, y[:, 1:].add_(1), y[:, : y.shape[1] // 2].mul_(2)][0],
+    "gather": lambda s, x: x.gather(1, x.argsort(1)),
+    "einsum": lambda s, x: torch.einsum("btc,bsc->bts", x, x),
+    "outer": lambda s, x: x.unsqueeze(2) - x.unsqueeze(1),
+    "norm": lambda s, x: F.layer_norm(x, (10,)),
+    "cumsum": lambda s, x: x.cumsum(1),
+    "like": lambda s, x: x + torch.zeros_like(x) + torch.ones(x.shape[0], 1, 1),
+    "decomposed": lambda s, x: torch.special.xlog1py(x.abs(), x.abs()) + F.pairwise_distance(x, x + 1).unsqueeze(-1),
+    "numbers": lambda s, x: (x + 1, x.shape[1], x.numel(), x.shape[1] // 2 + 1),
+    "windows": lambda s, x: x.unfold(1, 3, 1),
+    "permuted result": lambda s, x: (x.permute(2, 0, 1), x.transpose(1, 2).contiguous()),
+    "complex": lambda s, x: torch.view_as_real(torch.view_as_complex(x.view(*x.shape[:2], 5, 2)) * 1j),
+}  # fmt: skip
+
+
+def odd(name):
+    torch.manual_seed(0)
+    return Apply(ODD[name], nn.Linear(10, 5))
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd(name):
+    others = [(torch.randn(b, t, 10),) for b, t in ((3, 6), (5, 7), (4, 12), (9, 9))]
+    kept = check_sizes(odd(name), (X,), others, [0, 1])
+    assert [str(d) for d in kept.settled.dims] == list(map(str, kept.settled.dims))
+
+
+# -- the report
+
+
+def test_report():
+    model, inputs = networks.network("bert", None)
+    report = sol.dims(model, *inputs(2))
+    assert str(report) == (
+        "Inputs:  in_0 [#0, #1], in_1 [#0, #1]\n"
+        'Outputs: out_0 {"last": [#0, #1, 128], "pooled": [#0, 128]}\n'
+        "#0 = 2, 1..: dimension 0 of ids, dimension 0 of mask\n"
+        "#1 = 24, 1..64: dimension 1 of ids, dimension 1 of mask"
+    )
+    assert [(d.name, d.size, d.min, d.max, d.multiple) for d in report.dims] == [
+        ("#0", 2, 1, None, 1),
+        ("#1", 24, 1, 64, 1),
+    ]
+
+
+def test_report_of_pictures():
+    report = sol.dims(networks.network("unet", None)[0], torch.randn(1, 3, 64, 96))
+    assert report.inputs == ["in_0 [#0, 3, #1, #2]"] and report.outputs == ["out_0 [#0, 2, #1, #2]"]
+    assert [(d.size, d.multiple) for d in report.dims] == [(2, 1), (64, 4), (96, 4)]
+    assert re.fullmatch(r"dimension 1 of x is fixed: Conv2d a\.0 needs 3 \(networks\.py:\d+\)", report.fixed[0])
+    assert len(report.fixed) == 1 and not report.rules
+
+
+def test_report_of_a_classifier():
+    """The flattened picture decides about its size."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 5)).eval()
+    report = sol.dims(model, torch.randn(2, 3, 8, 8))
+    assert report.inputs[0].startswith("in_0 [#0, 3, ")
+    assert any("Linear 2 needs 144" in text or "Linear 2" in text for text in (*report.fixed, *report.rules))
+
+
+def test_report_of_formulas():
+    model = Apply(lambda s, x, *, rest: {"a": x[:, 1:], "b": [rest[0].flatten(0, 1), 3]})
+    report = sol.dims(model, X, rest=[torch.randn(2, 3, 4)])
+    assert report.inputs == ["in_0 [#0, #1, #2]", "rest ([#3, #4, #5])"]
+    assert report.outputs == ['out_0 {"a": [#0, #1 - 1, #2], "b": ([#3*#4, #5], 3)}']
+
+
+def test_report_rejects():
+    with pytest.raises(sol.InvalidError, match=r"sol\.dims: expected a torch\.nn\.Module"):
+        sol.dims(3, X)
+    with pytest.raises(sol.UnsupportedError, match="forward reads values"):
+        sol.dims(Apply(lambda s, x: x if x.sum() > 0 else -x), X)
+
+
+# -- calls
+
+
+def traces():
+    """Counts the traces of a model."""
+    return mock.patch.object(module_file, "export", wraps=module_file.export), mock.patch(
+        "sol.pytorch.program.export", wraps=export
+    )
+
+
+def check_calls(s, model, calls):
+    double = copy.deepcopy(model).double()
+    with torch.no_grad():
+        for args in calls:
+            exact = double(*(t.double() if t.is_floating_point() else t for t in args))
+            assert_as_good(s(*args), model(*args), exact)
+
+
+def ids(*sizes):
+    return torch.randint(1, 1000, sizes)
+
+
+def test_sizes_share_a_trace():
+    model, _ = networks.network("gpt", None)
+    symbolic, plain = traces()
+    with symbolic as found, plain as others:
+        s = sol.optimize(copy.deepcopy(model), ids(2, 24), vdims=True)
+        check_calls(s, model, [(ids(*n),) for n in ((2, 24), (3, 10), (5, 24), (2, 2), (7, 64))])
+        assert found.call_count == 1 and others.call_count == 0
+        check_calls(s, model, [(ids(1, 10),), (ids(3, 1),), (ids(1, 1),)])
+
+
+def test_the_first_call_has_a_batch_of_one():
+    model, _ = networks.network("lstm", None)
+    s = sol.optimize(copy.deepcopy(model), torch.randn(1, 5, 20), vdims=True)
+    check_calls(s, model, [(torch.randn(*n, 20),) for n in ((1, 5), (4, 9), (2, 1), (1, 1))])
+
+
+def test_selection():
+    model, _ = networks.network("unet", None)
+    x = torch.randn(2, 3, 16, 24)
+    s = sol.optimize(copy.deepcopy(model), x, vdims=[True, False, 32])
+    check_calls(s, model, [(torch.randn(b, 3, 16, 32),) for b in (2, 3, 1)])
+    with pytest.raises(sol.InvalidError, match=r"expected float32\[#0, 3, 16, 32\], got float32\[2, 3, 16, 24\]"):
+        s(x)
+    with pytest.raises(sol.InvalidError, match=r"dimension 1 of x is fixed: Conv2d a\.0 needs 3 \(networks"):
+        s(torch.randn(2, 4, 16, 32))
+    with pytest.raises(sol.InvalidError, match="at most 3 values"):
+        sol.optimize(copy.deepcopy(model), x, vdims=[True] * 4)
+    for wrong in ("all", [-1], [1.5]):
+        with pytest.raises(sol.InvalidError, match="vdims: expected True, or a list"):
+            sol.optimize(copy.deepcopy(model), x, vdims=wrong)
+    s = sol.optimize(copy.deepcopy(model), x, vdims=[False])
+    with pytest.raises(sol.InvalidError, match="expected float32"):
+        s(torch.randn(3, 3, 16, 24))
+
+
+def test_names():
+    model, _ = networks.network("bert", None)
+    batch, steps = sol.dim("batch"), sol.dim("steps", min=2, max=40, multiple=2, example=8)
+    given = [sol.input([batch, steps], dtype=torch.int64)] * 2
+    s = sol.optimize(copy.deepcopy(model), *given)
+    mask = lambda b, t: torch.ones(b, t, dtype=torch.int64)  # noqa: E731
+    check_calls(s, model, [(ids(b, t), mask(b, t)) for b, t in ((1, 8), (3, 20), (2, 2))])
+    for b, t, text in (
+        (2, 42, r"'steps' is 42, expected 2\.\.40, a multiple of 2 \(ids\)"),
+        (2, 7, "'steps' is 7"),
+        (0, 8, "'batch' is 0"),
+    ):
+        with pytest.raises(sol.InvalidError, match=text):
+            s(ids(b, t), mask(b, t))
+    with pytest.raises(sol.InvalidError, match=r"'batch' is 3 in mask, but 2 in ids"):
+        s(ids(2, 8), mask(3, 8))
+    for wrong in (
+        {"min": 5, "max": 4},
+        {"min": 5, "max": 7, "multiple": 4},
+        {"example": 3, "multiple": 2},
+        {"multiple": 0},
+    ):
+        with pytest.raises(sol.InvalidError, match=r"sol\.dim"):
+            sol.dim("n", **wrong)
+
+
+def test_open_sizes():
+    model, _ = networks.network("unet", None)
+    s = sol.optimize(copy.deepcopy(model), sol.input([0, 3, 0, 0]))
+    check_calls(s, model, [(torch.randn(*n),) for n in ((1, 3, 32, 16), (2, 3, 8, 8), (3, 3, 32, 16))])
+
+
+def test_an_open_batch_is_traced_once_more():
+    """The first size is traced as before; a second one makes the trace for all others."""
+    model, _ = networks.network("gpt", None)
+    symbolic, plain = traces()
+    with symbolic as found, plain as others:
+        s = sol.optimize(copy.deepcopy(model), sol.input([0, 8], dtype=torch.int64))
+        assert (found.call_count, others.call_count) == (0, 1)
+        check_calls(s, model, [(ids(b, 8),) for b in (2, 3, 4)])
+        assert (found.call_count, others.call_count) == (1, 1)
+
+
+def branch(s, x):
+    return x * 2 if x.shape[1] > 6 else s.parts[0](x)
+
+
+def test_a_branch_makes_a_program_of_its_own():
+    model = Apply(branch, nn.Linear(10, 10))
+    s = sol.optimize(copy.deepcopy(model), X, vdims=True)
+    check_calls(s, model, [(torch.randn(*n, 10),) for n in ((4, 6), (4, 7), (3, 9), (2, 5), (5, 12))])
+    report = sol.dims(model, X)
+    assert [d.max for d in report.dims] == [None, 6]
+
+
+def test_the_model_rejects_a_size():
+    model, _ = networks.network("bert", None)
+    s = sol.optimize(model, ids(2, 24), torch.ones(2, 24, dtype=torch.int64), vdims=True)
+    with pytest.raises(
+        sol.InvalidError,
+        match=r"dimension 1 of ids is 65, expected 1\.\.64: .*networks\.py:\d+: Attempting to broadcast",
+    ):
+        s(ids(2, 65), torch.ones(2, 65, dtype=torch.int64))
+    with pytest.raises(sol.InvalidError, match=r"'#1' is 23 in mask, but 24 in ids"):
+        s(ids(2, 24), torch.ones(2, 23, dtype=torch.int64))
+
+
+def test_training():
+    model, inputs = networks.network("lstm", None)
+    model.train()
+    s = sol.optimize(copy.deepcopy(model), *inputs(4), vdims=True)
+    for n, t in ((4, 12), (3, 5), (7, 9), (1, 2)):
+        x = torch.randn(n, t, 20)
+        for m in (model, s):
+            m.zero_grad()
+            sum(v.square().sum() for v in pytree.tree_leaves(m(x))).backward()
+        for (name, p), q in zip(model.named_parameters(), s.parameters(), strict=True):
+            assert error(q.grad, p.grad.double()) < 1e-4, name
+
+
+def test_sizes_of_zero():
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval()
+    s = sol.optimize(model, torch.randn(3, 4), vdims=True)
+    assert s(torch.randn(0, 4)).shape == (0, 3)
+
+
+def test_a_size_of_one_may_stand_for_any():
+    """A mask of 1 x 1 x T x T fits any batch: a trace with a batch of 2 for it would not do."""
+
+    def masked(s, x, mask):
+        return x.unsqueeze(1).repeat(1, 3, 1, 1) + mask
+
+    model, mask = Apply(masked), torch.randn(1, 1, 6, 10)
+    s = sol.optimize(copy.deepcopy(model), X, mask, vdims=True)
+    check_calls(s, model, [(torch.randn(n, 6, 10), mask) for n in (4, 5, 2)])
+
+
+def test_copies_keep_their_sizes():
+    model, _ = networks.network("gpt", None)
+    s = copy.deepcopy(sol.optimize(model, ids(2, 8), vdims=[True]))
+    check_calls(s, model, [(ids(3, 8),)])
+    with pytest.raises(sol.InvalidError, match="expected"):
+        s(ids(2, 9))
+
+
+def test_values_that_forward_reads():
+    """There is no trace for all sizes; each is traced, and the log says why."""
+    model = Apply(lambda s, x: x * 2 if x.sum() > 0 else x * 3)
+    lines = []
+    sol._core.set_log(lambda level, line: lines.append(line))
+    try:
+        s = sol.optimize(copy.deepcopy(model), X.abs(), vdims=True)
+    finally:
+        sol._core.set_log(None)
+    assert any("forward reads values" in line and "each new size is traced" in line for line in lines)
+    check_calls(s, model, [(X.abs(),), (-X.abs()[:2],), (X.abs()[:, :3],)])
+    with pytest.raises(sol.UnsupportedError, match=r"dimensions have no numbers: use vdims=True"):
+        sol.optimize(copy.deepcopy(model), X.abs(), vdims=[True])
+
+
+def test_time_limit():
+    """If a trace takes too long, the batch alone varies; if that does, too, each size is traced."""
+    model, _ = networks.network("gpt", None)
+    made = []
+
+    def short(free, seconds=0.0):
+        made.append(len(free))
+        return Symbols(free, 0.0 if len(made) == 1 else 60.0)
+
+    with mock.patch.object(vary, "Symbols", short):
+        report = sol.dims(model, ids(2, 8))
+    assert made == [2, 1] and report.inputs == ["in_0 [#0, 8]"]
+    with mock.patch.object(symbols_file.Symbols, "check_time", side_effect=symbols_file.TooLong):
+        with pytest.raises(sol.UnsupportedError, match=r"takes more than 30 s"):
+            sol.dims(model, ids(2, 8))
+        s = sol.optimize(copy.deepcopy(model), ids(2, 8), vdims=True)
+    check_calls(s, model, [(ids(3, 9),)])
+
+
+# -- transformers
+
+
+def families():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("transformers")
+
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 100,
+}
+
+
+def test_bert_of_transformers(torchvision):
+    t = families()
+    model = t.BertModel(t.BertConfig(**SMALL, max_position_embeddings=48)).eval()
+    word = lambda b, n: torch.randint(0, 100, (b, n))  # noqa: E731
+    mask = lambda b, n: (torch.arange(n)[None] < torch.arange(n, n - b, -1)[:, None]).long()  # noqa: E731
+    s = sol.optimize(copy.deepcopy(model), input_ids=word(3, 12), attention_mask=mask(3, 12), vdims=True)
+    with torch.no_grad():
+        for b, n in ((3, 12), (2, 20), (5, 7), (1, 9), (2, 48)):
+            given = {"input_ids": word(b, n), "attention_mask": mask(b, n)}
+            assert error(s(**given).last_hidden_state, model(**given).last_hidden_state) < 1e-5
+    sizes = {where: (d.size, d.max) for d in s._sol.report.dims for where in d.where}
+    assert sizes["dimension 1 of input_ids"] == sizes["dimension 1 of attention_mask"] == (12, 48)
+    assert sizes["dimension 0 of input_ids"] == (3, None)  # a mask may have more rows: they are gathered
+
+
+def test_gpt2_of_transformers(torchvision):
+    t = families()
+    config = t.GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=100, n_positions=64, use_cache=False)
+    model = t.GPT2LMHeadModel(config).eval()
+    s = sol.optimize(copy.deepcopy(model), torch.randint(0, 100, (2, 16)), vdims=True)
+    with torch.no_grad():
+        for b, n in ((2, 16), (3, 31), (1, 5)):
+            x = torch.randint(0, 100, (b, n))
+            assert error(s(x).logits, model(x).logits) < 1e-5
