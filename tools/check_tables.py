@@ -26,7 +26,7 @@ def tables() -> list[tuple[Path, str, list[str], str]]:
     found.append((python, "core_sources = files(", listing(package, "*.c", "sol/"), ")"))
     files = [str(p.relative_to(python.parent)) for p in package.rglob("*") if p.suffix in (".py", ".pyi", ".typed")]
     found.append((python, "package = files(", sorted(files), ")"))
-    tests = [n.removesuffix("_test.c") for n in listing(ROOT / "test", "*_test.c")]
+    tests = sorted(n.removesuffix("_test.c") for n in listing(ROOT / "test", "*_test.c"))
     found.append((ROOT / "test/meson.build", "unit_tests = [", tests, "]"))
     return found
 

@@ -145,6 +145,10 @@ int64_t sol_size_at(int64_t size, const int64_t *dims);
 /* "12*#0+3". Writes at most `room` bytes with the terminator; returns the length of the whole text. Errors: NOMEM (0).
  */
 size_t sol_size_text(struct sol_ctx *ctx, int64_t size, char *out, size_t room);
+/* Is the calling thread's last error that two sizes differ, of which one varies? Then these are they; *out_b is -1
+ * where *out_a must be a number, whichever. A frontend makes them equal and reads the model again, or reports the
+ * error. */
+int sol_error_sizes(struct sol_ctx *ctx, int64_t *out_a, int64_t *out_b);
 
 /* The caller passes inputs with every call. It sets parameters with sol_params_set and may change them between calls.
  * Constants are copied; their data is row-major. `shape` counts elements. ndim is 0 to 12, sizes may be 0, and their

@@ -26,6 +26,10 @@ static const struct config_def {
 _Static_assert(COUNT_OF(config_defs) == CONFIG_KEYS, "CONFIG_KEYS counts the rows of config.def");
 
 static _Thread_local char last_error[4096];
+static _Thread_local struct {
+    bool set;
+    int64_t a, b;
+} last_unequal; /* of last_error */
 
 const char *sol_version(void)
 {
@@ -40,6 +44,7 @@ sol_status ctx_fail(struct sol_ctx *ctx, sol_status status, const char *format, 
     va_start(args, format);
     vsnprintf(last_error, sizeof last_error, format, args);
     va_end(args);
+    last_unequal.set = false;
     size_fill_message(ctx, last_error, sizeof last_error);
     if (ctx && status != SOL_OK) LOG(ctx, LOG_DEBUG, "core", "failed (%d): %s", status, last_error);
     return status;
@@ -61,6 +66,23 @@ sol_status ctx_where(struct sol_ctx *ctx, sol_status status, const char *format,
     text[used + rest] = 0;
     memcpy(last_error, text, used + rest + 1);
     return status;
+}
+
+sol_status ctx_unequal(struct sol_ctx *ctx, int64_t a, int64_t b, sol_status failed)
+{
+    (void)ctx;
+    last_unequal.set = size_varies(a) || size_varies(b);
+    last_unequal.a = a;
+    last_unequal.b = b;
+    return failed;
+}
+
+int sol_error_sizes(struct sol_ctx *ctx, int64_t *out_a, int64_t *out_b)
+{
+    (void)ctx;
+    *out_a = last_unequal.a;
+    *out_b = last_unequal.b;
+    return last_unequal.set;
 }
 
 const char *sol_error(struct sol_ctx *ctx)

@@ -523,7 +523,7 @@ static int32_t fold_table(struct loops *loops, const struct loops_tensor *t, int
     int d = 0;
     if (t->role != LOOPS_TABLE || !t->table) return 0;
     for (int32_t i = first_index; i; i = loops->ex.at[i].next, ++d) {
-        if (loops->ex.at[i].kind != EX_INT) return 0;
+        if (loops->ex.at[i].kind != EX_INT || size_varies(loops->ex.at[i].u.i)) return 0;
         at = at * t->shape[d] + loops->ex.at[i].u.i;
     }
     return t->dtype == SOL_I64 ? ex_int(loops, ((const int64_t *)t->table)[at])

@@ -13,13 +13,10 @@
 
 #define MOST_TABLE (1 << 22) /* elements; tables are computed while a layer is created */
 
-sol_status bind_fail(struct bind *b, const char *format, ...)
+static sol_status fail(struct bind *b, const char *format, va_list args)
 {
     char text[512];
-    va_list args;
-    va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     if (!b->status) {
         struct text shapes = text_new(b->arena);
         bind_shapes(b, &shapes);
@@ -27,6 +24,27 @@ sol_status bind_fail(struct bind *b, const char *format, ...)
                              shapes.n ? shapes.at : "none");
     }
     return b->status;
+}
+
+sol_status bind_fail(struct bind *b, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fail(b, format, args);
+    va_end(args);
+    return b->status;
+}
+
+/* The same for two sizes that must be equal. */
+static void bind_unequal(struct bind *b, int64_t x, int64_t y, const char *format, ...) PRINTF_LIKE(4, 5);
+static void bind_unequal(struct bind *b, int64_t x, int64_t y, const char *format, ...)
+{
+    const bool first = !b->status;
+    va_list args;
+    va_start(args, format);
+    fail(b, format, args);
+    va_end(args);
+    if (first) ctx_unequal(arena_ctx(b->arena), x, y, b->status);
 }
 
 void bind_shapes(const struct bind *b, struct text *out)
@@ -81,8 +99,8 @@ static void input_sizes(struct bind *b, int tensor)
             int64_t n = in->shape[at];
             if (!b->sized[ivar]) b->size[ivar][c] = n;
             if (b->size[ivar][c] != n)
-                bind_fail(b, "dimension %d of %s is %lld, but %s is %lld elsewhere", at, t->name, (long long)n,
-                          bind_ivar(b, ivar)->name, (long long)b->size[ivar][c]);
+                bind_unequal(b, b->size[ivar][c], n, "dimension %d of %s is %lld, but %s is %lld elsewhere", at,
+                             t->name, (long long)n, bind_ivar(b, ivar)->name, (long long)b->size[ivar][c]);
             if (n < 0) bind_fail(b, "dimension %d of %s is negative", at, t->name);
         }
         b->sized[ivar] = true;
@@ -121,13 +139,30 @@ static void size_rule(struct bind *b, const struct opdef_rule *rule)
         if (!number(b, rule, b->group[ivar] ? c : -1, &n)) return;
         if (!b->sized[ivar]) b->size[ivar][c] = n;
         if (b->size[ivar][c] != n)
-            bind_fail(b, "%s does not hold: %s is %lld, not %lld", rule->text, bind_ivar(b, ivar)->name,
-                      (long long)b->size[ivar][c], (long long)n);
+            bind_unequal(b, b->size[ivar][c], n, "%s does not hold: %s is %lld, not %lld", rule->text,
+                         bind_ivar(b, ivar)->name, (long long)b->size[ivar][c], (long long)n);
         if (n < 0) bind_fail(b, "%s is negative: %s is %lld", bind_ivar(b, ivar)->name, rule->text, (long long)n);
         loops_need(b->l, n);
     }
     b->sized[ivar] = true;
     b->width = 0;
+}
+
+/* A condition on sizes must hold. Comparisons of sizes that vary are left to the call. */
+static void check_rule(struct bind *b, const struct opdef_rule *rule, int32_t cond)
+{
+    const struct ex *e = &b->l->ex.at[cond], *x = &b->l->ex.at[e->a], *y = &b->l->ex.at[e->b];
+    if (e->kind == EX_AND) {
+        for (int32_t i = e->a; i; i = b->l->ex.at[i].next) check_rule(b, rule, i);
+        return;
+    }
+    const bool sizes = e->kind == EX_CMP && x->kind == EX_INT && y->kind == EX_INT;
+    if (sizes && (e->op == CMP_LE || e->op == CMP_LT))
+        loops_need(b->l, size_sub(y->u.i, size_add(x->u.i, e->op == CMP_LT)));
+    else if (sizes && (e->op == CMP_GE || e->op == CMP_GT))
+        loops_need(b->l, size_sub(x->u.i, size_add(y->u.i, e->op == CMP_GT)));
+    else if (e->kind != EX_INT || !e->u.i)
+        bind_fail(b, "%s does not hold", rule->text);
 }
 
 static void sizes(struct bind *b)
@@ -145,9 +180,7 @@ static void sizes(struct bind *b)
             if (rule->kind == RULE_SIZE) {
                 size_rule(b, rule);
             } else {
-                int32_t v = bind_lower(b, rule->expr, -1);
-                const struct ex *e = &b->l->ex.at[v];
-                if (e->kind != EX_INT || !e->u.i) bind_fail(b, "%s does not hold", rule->text);
+                check_rule(b, rule, bind_lower(b, rule->expr, -1));
             }
         }
     }
@@ -240,6 +273,14 @@ static void tensors(struct bind *b, enum opdef_role role)
 
 /* -- tables */
 
+/* Is there a size in it that varies? Its values are computed where they are read then. */
+static bool varies(const struct loops *l)
+{
+    bool any = loops_vary(l);
+    for (int i = 1; i < l->ex.n && !any; i++) any = l->ex.at[i].kind == EX_INT && size_varies(l->ex.at[i].u.i);
+    return any;
+}
+
 static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct bind_table_part *out)
 {
     const struct opdef_tensor *t = &b->row->tensors.at[s->out[0]];
@@ -260,7 +301,7 @@ static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct
     out->loops = l;
     b->l = outer;
     b->ivar = ivars;
-    if (b->status || ex_affine(l, out->value, &affine)) return;
+    if (b->status || ex_affine(l, out->value, &affine) || varies(l)) return;
     if ((b->status = shape_elements(arena_ctx(b->arena), t->ndim, shape, &n))) return;
     if (n > MOST_TABLE) {
         b->status = ctx_fail(arena_ctx(b->arena), SOL_ERR_UNSUPPORTED,

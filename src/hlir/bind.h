@@ -6,8 +6,9 @@
 
 #include "hlir/opdef.h"
 
-struct bind_table_part { /* one component of a table: a tensor, or an affine value that replaces reads */
-    int tensor;          /* number + 1; 0: none */
+/* One component of a table: a tensor, or a value that replaces reads because it is affine or sizes in it vary. */
+struct bind_table_part {
+    int tensor; /* number + 1; 0: none */
     struct loops *loops;
     int32_t value;
     uint8_t ivar[SOL_MAX_DIMS]; /* by index: index variable of `loops` + 1; 0: the size is 1 */

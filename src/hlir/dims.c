@@ -124,15 +124,15 @@ struct instance {
 };
 
 /* An operator definition contains names of forms. */
-static const char *text_at(const struct instance *in, const char *text)
+static const char *text_at(struct arena *a, const char *text, const int64_t *dim)
 {
-    struct text t = text_new(in->to->arena);
+    struct text t = text_new(a);
     if (!text) return NULL;
     for (const char *s = text; *s;) {
         const size_t digits = strspn(s, "0123456789");
         const int64_t v = digits == 15 ? strtoll(s, NULL, 10) : 0;
         if (size_varies(v))
-            text_put(&t, "%lld", (long long)size_at(v, in->dim));
+            text_put(&t, "%lld", (long long)size_at(v, dim));
         else
             text_add(&t, s, MAX(digits, 1));
         s += MAX(digits, 1);
@@ -140,17 +140,16 @@ static const char *text_at(const struct instance *in, const char *text)
     return t.at;
 }
 
-static struct attrs attrs_at(const struct instance *in, const struct attrs *from)
+struct attrs attrs_at(struct arena *a, const struct attrs *from, const int64_t *dim)
 {
-    struct arena *a = in->to->arena;
     struct attrs to = {from->n, NEW_ARRAY(a, struct opdef_attr, from->n + 1)};
     for (int i = 0; i < from->n; i++) {
         struct opdef_attr v = from->at[i];
         const int n = v.n < 0 ? 1 : v.n;
-        if (v.kind == ATTR_TEXT) v.text = text_at(in, v.text);
+        if (v.kind == ATTR_TEXT) v.text = text_at(a, v.text, dim);
         if (v.kind == ATTR_INT && n) {
             v.ints = arena_memdup(a, v.ints, (size_t)n * sizeof *v.ints);
-            for (int k = 0; k < n; k++) v.ints[k] = size_at(v.ints[k], in->dim);
+            for (int k = 0; k < n; k++) v.ints[k] = size_at(v.ints[k], dim);
         }
         to.at[i] = v;
     }
@@ -171,7 +170,7 @@ static void given_at(const struct instance *in, const struct sol_tensor *t)
 
 static sol_status layer_at(const struct instance *in, const struct sol_layer *l)
 {
-    const struct attrs attrs = attrs_at(in, &l->attrs);
+    const struct attrs attrs = attrs_at(in->to->arena, &l->attrs, in->dim);
     struct sol_tensor **inputs = NEW_ARRAY(in->to->arena, struct sol_tensor *, l->nin + 1);
     struct sol_layer *made;
     for (int i = 0; i < l->nin; i++) inputs[i] = l->in[i] ? in->tensor[l->in[i]->id] : NULL;

@@ -19,6 +19,24 @@ sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const
     return status ? ctx_where(ctx, status, "layer '%s' (%s): ", l->name, l->def->name) : SOL_OK;
 }
 
+/* The layer for given sizes, as it is: nothing is bound again. It is no part of the graph. */
+static const struct sol_layer *layer_at(struct arena *a, const struct sol_layer *from, const int64_t *dim)
+{
+    struct sol_layer *l = arena_memdup(a, from, sizeof *l);
+    if (!dim) return from;
+    l->in = NEW_ARRAY(a, struct sol_tensor *, l->nin);
+    l->out = NEW_ARRAY(a, struct sol_tensor *, l->nout);
+    for (int i = 0; i < l->nin + l->nout; i++) {
+        const struct sol_tensor *t = i < l->nin ? from->in[i] : from->out[i - l->nin];
+        struct sol_tensor *made = t ? arena_memdup(a, t, sizeof *t) : NULL;
+        for (int d = 0; t && d < t->ndim; d++) made->dim[d].size = size_at(t->dim[d].size, dim);
+        *(i < l->nin ? &l->in[i] : &l->out[i - l->nin]) = made;
+    }
+    l->attrs = attrs_at(a, &from->attrs, dim);
+    l->loops = loops_at(a, from->loops, dim);
+    return l;
+}
+
 static sol_status interpret_layer(struct arena *a, const struct sol_layer *l, const void **data)
 {
     const void **in = NEW_ARRAY(a, const void *, l->nin);
@@ -29,29 +47,34 @@ static sol_status interpret_layer(struct arena *a, const struct sol_layer *l, co
     return layer_interpret(arena_ctx(a), l, in, out);
 }
 
-static sol_status interpret(struct sol_graph *g, struct arena *a, const void *const *inputs, const void *const *params,
-                            void *const *outputs)
+static sol_status interpret(struct sol_graph *g, struct arena *a, const int64_t *dim, const struct graph_data *given)
 {
     const void **data = NEW_ARRAY(a, const void *, g->ntensors);
-    for (int i = 0; i < g->inputs.n; i++) data[g->inputs.at[i]->id] = inputs[i];
-    for (int i = 0; i < g->params.n; i++) data[g->params.at[i]->id] = params[i];
+    for (int i = 0; i < g->inputs.n; i++) data[g->inputs.at[i]->id] = given->inputs[i];
+    for (int i = 0; i < g->params.n; i++) data[g->params.at[i]->id] = given->params[i];
     for (int i = 0; i < g->tensors.n; i++)
         if (g->tensors.at[i]->role == TENSOR_CONST) data[g->tensors.at[i]->id] = g->tensors.at[i]->data;
     TRY(ctx_check(g->ctx));
-    for (const struct sol_layer *l = g->first; l; l = l->next) TRY(interpret_layer(a, l, data));
+    for (const struct sol_layer *l = g->first; l; l = l->next) TRY(interpret_layer(a, layer_at(a, l, dim), data));
     for (int i = 0; i < g->outputs.n; i++) {
         const struct sol_tensor *t = g->outputs.at[i].t;
-        if (tensor_bytes(t)) memcpy(outputs[i], data[t->id], (size_t)tensor_bytes(t));
+        const int64_t bytes = dim ? size_at(tensor_bytes(t), dim) : tensor_bytes(t);
+        if (bytes) memcpy(given->outputs[i], data[t->id], (size_t)bytes);
     }
     return SOL_OK;
+}
+
+sol_status graph_interpret_at(struct sol_graph *g, const int64_t *dim, const struct graph_data *data)
+{
+    struct arena *a = arena_create(g->ctx);
+    if (!a) return ctx_fail(g->ctx, SOL_ERR_NOMEM, "graph '%s': no memory to interpret it", g->name);
+    sol_status status = interpret(g, a, dim, data);
+    arena_destroy(a);
+    return status;
 }
 
 sol_status graph_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params,
                            void *const *outputs)
 {
-    struct arena *a = arena_create(g->ctx);
-    if (!a) return ctx_fail(g->ctx, SOL_ERR_NOMEM, "graph '%s': no memory to interpret it", g->name);
-    sol_status status = interpret(g, a, inputs, params, outputs);
-    arena_destroy(a);
-    return status;
+    return graph_interpret_at(g, NULL, &(struct graph_data){inputs, params, outputs});
 }

@@ -158,9 +158,11 @@ static sol_status broadcast_shape(struct sol_graph *g, const char *kind, int nin
             int64_t n = own >= 0 ? in[i]->dim[own].size : 1;
             if (n == 1) continue;
             if (shape[d] != 1 && shape[d] != n)
-                return ctx_fail(g->ctx, SOL_ERR_INVALID,
-                                "%s: input %d: dimension %d from the end has size %lld, that of other inputs is %lld",
-                                kind, i, ndim - d, (long long)n, (long long)shape[d]);
+                return ctx_unequal(
+                    g->ctx, shape[d], n,
+                    ctx_fail(g->ctx, SOL_ERR_INVALID,
+                             "%s: input %d: dimension %d from the end has size %lld, that of other inputs is %lld",
+                             kind, i, ndim - d, (long long)n, (long long)shape[d]));
             shape[d] = n;
         }
     }

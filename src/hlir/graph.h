@@ -173,7 +173,9 @@ sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g);
 /* The same network with numbers (or other forms) in place of its dimensions: layers are bound again. Checks that `dim`
  * is within the limits, and what must hold for it. Without a gradient. */
 sol_status graph_at(const struct sol_graph *g, const int64_t *dim, struct sol_graph **out_g);
-/* dims.c: are these sizes possible? SOL_ERR_INVALID names the dimension, or the layer that does not fit. */
+/* dims.c: attributes with numbers in place of dimensions. */
+struct attrs attrs_at(struct arena *a, const struct attrs *from, const int64_t *dim);
+/* Are these sizes possible? SOL_ERR_INVALID names the dimension, or the layer that does not fit. */
 sol_status graph_check_dims(const struct sol_graph *g, const int64_t *dim);
 /* Adds what the loops of a layer need to the checks. */
 sol_status graph_need(struct sol_graph *g, const struct sol_layer *l, const struct loops *loops);
@@ -187,6 +189,12 @@ void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes)
  * is slow. */
 sol_status graph_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params,
                            void *const *outputs);
+/* The same for a graph with dimensions that vary: its loops with these sizes in place of the dimensions. */
+struct graph_data {
+    const void *const *inputs, *const *params;
+    void *const *outputs;
+};
+sol_status graph_interpret_at(struct sol_graph *g, const int64_t *dim, const struct graph_data *data);
 /* Evaluates one layer. in[i] is NULL for a missing input. */
 sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
 

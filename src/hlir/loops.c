@@ -357,6 +357,25 @@ bool loops_vary(const struct loops *loops)
     return false;
 }
 
+static int64_t *shape_at(int64_t *shape, int ndim, const int64_t *dim)
+{
+    for (int d = 0; d < ndim; d++) shape[d] = size_at(shape[d], dim);
+    return shape;
+}
+
+struct loops *loops_at(struct arena *a, const struct loops *from, const int64_t *dim)
+{
+    struct loops *loops = loops_compact(a, from);
+    for (int i = 1; i < loops->ex.n; i++) {
+        struct ex *e = &loops->memory->ex.at[i];
+        if (e->kind == EX_INT) e->u.i = size_at(e->u.i, dim);
+    }
+    for (int i = 0; i < loops->ivars.n; i++) shape_at(&loops->memory->ivars.at[i].size, 1, dim);
+    for (int i = 0; i < loops->tensors.n; i++)
+        shape_at(loops->memory->tensors.at[i].shape, loops->memory->tensors.at[i].ndim, dim);
+    return loops;
+}
+
 void ex_walk(const struct loops *loops, int32_t node, void (*visit)(void *user, int32_t node), void *user)
 {
     int32_t a, b;

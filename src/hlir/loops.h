@@ -111,6 +111,8 @@ struct loops *loops_copy_with(struct arena *a, const struct loops *loops, int n,
 /* A copy that shares no memory with the original, but for labels and the values of tables: what it has is as large as
  * it is, without nodes that no statement needs. */
 struct loops *loops_compact(struct arena *a, const struct loops *loops);
+/* The same nodes with numbers in place of the dimensions that vary; nothing is folded. */
+struct loops *loops_at(struct arena *a, const struct loops *loops, const int64_t *dim);
 int loops_ivar(struct loops *loops, const char *name,
                int64_t size); /* adds an index variable; its name gets a number if it is taken */
 int loops_tensor(struct loops *loops, const char *name, enum loops_role role, enum sol_dtype t, int ndim,

@@ -33,13 +33,23 @@ void put_sizes(struct text *out, int from, int n, const int64_t *sizes)
     for (int i = 0; i < n; i++) text_put(out, " #%s=%lld;", ivar(from + i), (long long)sizes[i]);
 }
 
+void put_need(struct text *out, int64_t size)
+{
+    if (size_varies(size) && !size_le(0, size)) text_put(out, " 0<=%lld;", (long long)size);
+}
+
 void put_copy(struct text *out, const struct opdef_input *in, int ndim, const int64_t *shape)
+{
+    put_copy_if(out, in, ndim, shape, "");
+}
+
+void put_copy_if(struct text *out, const struct opdef_input *in, int ndim, const int64_t *shape, const char *needs)
 {
     text_put(out, "x[");
     put_ivars(out, INNER, in->ndim);
     text_put(out, "] -> y[");
     put_ivars(out, 0, ndim);
-    text_put(out, "] |");
+    text_put(out, "] |%s", needs);
     put_sizes(out, 0, ndim, shape);
     text_put(out, " | | y[");
     put_ivars(out, 0, ndim);
@@ -160,11 +170,39 @@ int64_t floor_mod(int64_t a, int64_t b)
 
 int64_t product(const int64_t *v, int n)
 {
-    const int64_t most = (int64_t)1 << 47;
+    const int64_t most = SIZE_POISON;
     int64_t p = 1;
     for (int i = 0; i < n; i++) {
         if (v[i] == 0) return 0;
-        p = p > most / v[i] ? most : p * v[i];
+        if (size_varies(p) || size_varies(v[i]))
+            p = size_mul(p, v[i]);
+        else
+            p = p > most / v[i] ? most : p * v[i];
     }
     return p;
+}
+
+sol_status number_of(struct sol_ctx *ctx, const struct layer_def *def, const char *what, int64_t size)
+{
+    if (!size_varies(size)) return SOL_OK;
+    return ctx_unequal(
+        ctx, size, -1,
+        ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: %s is %lld, but it needs a number", def->name, what, (long long)size));
+}
+
+sol_status numbers_of(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int i)
+{
+    for (int d = 0; !in[i].missing && d < in[i].ndim; d++) {
+        char what[64];
+        snprintf(what, sizeof what, "dimension %d of input %d", d, i);
+        TRY(number_of(ctx, def, what, in[i].shape[d]));
+    }
+    return SOL_OK;
+}
+
+bool same_size(int64_t *common, int64_t own)
+{
+    if (own != 1 && *common != 1 && *common != own) return false;
+    if (own != 1) *common = own;
+    return true;
 }

@@ -25,6 +25,10 @@ enum { INNER = SOL_MAX_DIMS }; /* index variables from here on are for the input
 /* "x[input index variables] -> y[output index variables] | sizes | | y[output index variables] = x[": the caller adds
  * the indices and "]". */
 void put_copy(struct text *out, const struct opdef_input *in, int ndim, const int64_t *shape);
+/* The same with text of put_need among the sizes. */
+void put_copy_if(struct text *out, const struct opdef_input *in, int ndim, const int64_t *shape, const char *needs);
+/* Among the sizes of a definition: a size that varies must not be negative. Nothing if that is proven. */
+void put_need(struct text *out, int64_t size);
 /* " #A=3; #B=4": sizes of n index variables. */
 void put_sizes(struct text *out, int from, int n, const int64_t *sizes);
 /* The type's name, "f32". */
@@ -54,7 +58,13 @@ sol_status word_attr(struct sol_ctx *ctx, const struct layer_def *def, const str
 sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int i, int n,
                    bool exact);
 int64_t floor_mod(int64_t a, int64_t b);
-int64_t product(const int64_t *v, int n); /* of sizes; at most 2^47, which no tensor exceeds */
+int64_t product(const int64_t *v, int n); /* of sizes; as a number at most 2^47, which no tensor exceeds */
+/* Sizes that must be numbers: one, or all of input i. `what` it is, for the message. */
+sol_status number_of(struct sol_ctx *ctx, const struct layer_def *def, const char *what, int64_t size);
+sol_status numbers_of(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int i);
+/* NumPy's broadcasting: *common becomes the common size of itself and `own`. False: both differ and neither is 1. A
+ * size that varies counts as one that is not 1, and equals itself alone. */
+bool same_size(int64_t *common, int64_t own);
 
 /* source.c */
 BUILDER(build_row);

@@ -28,10 +28,11 @@ static sol_status read_batch(struct sol_ctx *ctx, const struct layer_def *def, i
         int lead = in[i].missing ? 0 : in[i].ndim - inner[i];
         for (int d = 0; d < lead; d++) {
             int64_t *size = &b->size[b->n - lead + d], own = in[i].shape[d];
-            if (own != 1 && *size != 1 && *size != own)
-                return ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: dimension %d of size %lld does not go with %lld",
-                                def->name, i, d, (long long)own, (long long)*size);
-            if (own != 1) *size = own;
+            if (!same_size(size, own))
+                return ctx_unequal(ctx, *size, own,
+                                   ctx_fail(ctx, SOL_ERR_INVALID,
+                                            "%s: input %d: dimension %d of size %lld does not go with %lld", def->name,
+                                            i, d, (long long)own, (long long)*size));
         }
     }
     return SOL_OK;
@@ -237,9 +238,8 @@ static sol_status read_sizes(struct sol_ctx *ctx, struct einsum *e, const char *
         for (int d = 0; d < e->rank[i]; d++) {
             int k = e->dims[i][d];
             int64_t own = in[i].shape[d];
-            if (own != 1 && e->size[k] != 1 && e->size[k] != own)
-                return bad_equation(ctx, eq, "sizes of a letter differ");
-            if (own != 1) e->size[k] = own;
+            if (!same_size(&e->size[k], own))
+                return ctx_unequal(ctx, e->size[k], own, bad_equation(ctx, eq, "sizes of a letter differ"));
             e->last[k] = i;
         }
     for (int d = 0; d < e->rank[nin]; d++) {

@@ -27,7 +27,7 @@ static sol_status add_piece(struct sol_ctx *ctx, const struct layer_def *def, st
     if (k == p->nsizes) p->sizes[p->nsizes++] = size;
     p->ivar[p->n] = PIECES + k;
     p->start[p->n++] = p->total;
-    p->total += size;
+    p->total = size_add(p->total, size);
     return SOL_OK;
 }
 
@@ -90,8 +90,10 @@ static sol_status same_inputs(struct sol_ctx *ctx, const struct layer_def *def, 
         TRY(rank_of(ctx, def, in, i, in[0].ndim, true));
         for (int d = 0; d < in[0].ndim; d++)
             if (d != but && in[i].shape[d] != in[0].shape[d])
-                return ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: dimension %d: expected size %lld, got %lld",
-                                def->name, i, d, (long long)in[0].shape[d], (long long)in[i].shape[d]);
+                return ctx_unequal(ctx, in[0].shape[d], in[i].shape[d],
+                                   ctx_fail(ctx, SOL_ERR_INVALID,
+                                            "%s: input %d: dimension %d: expected size %lld, got %lld", def->name, i, d,
+                                            (long long)in[0].shape[d], (long long)in[i].shape[d]));
     }
     return SOL_OK;
 }
@@ -151,15 +153,16 @@ BUILDER(build_split)
     p.ndim = in->ndim;
     TRY(axis_attr(arena_ctx(a), def, attrs, "axis", in->ndim, &p.axis));
     for (int i = 0; i < n; i++) {
-        int64_t size = attrs_int(attrs, "sizes", i, 0);
-        if (size < 0 || size > in->shape[p.axis] - p.total)
+        const int64_t size = attrs_int(attrs, "sizes", i, 0), rest = size_sub(in->shape[p.axis], p.total);
+        if (size < 0 || (!size_varies(rest) && !size_varies(size) && size > rest))
             return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: sizes: they exceed the axis, which has %lld", def->name,
                             (long long)in->shape[p.axis]);
         TRY(add_piece(arena_ctx(a), def, &p, size));
     }
     if (p.total != in->shape[p.axis] || n < 1)
-        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: sizes: together %lld, the axis has %lld", def->name,
-                        (long long)p.total, (long long)in->shape[p.axis]);
+        return ctx_unequal(arena_ctx(a), in->shape[p.axis], p.total,
+                           ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: sizes: together %lld, the axis has %lld",
+                                    def->name, (long long)p.total, (long long)in->shape[p.axis]));
     put_parts(out, &p);
     return SOL_OK;
 }
@@ -170,6 +173,7 @@ BUILDER(build_unbind)
     int axis;
     TRY(axis_attr(arena_ctx(a), def, attrs, "axis", in->ndim, &axis));
     int64_t n = in->shape[axis];
+    TRY(number_of(arena_ctx(a), def, arena_printf(a, "dimension %d", axis), n));
     if (n < 1 || n > 4096)
         return ctx_fail(arena_ctx(a), SOL_ERR_UNSUPPORTED, "%s: expected an axis of 1 to 4096, got %lld", def->name,
                         (long long)n);

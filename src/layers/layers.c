@@ -250,7 +250,7 @@ static bool too_large(const struct opdef_attr *v, size_t n)
 {
     bool large = false;
     for (size_t i = 0; v->kind == ATTR_INT && !v->name[1] && i < n; i++)
-        large |= v->ints[i] > LARGEST || v->ints[i] < -LARGEST;
+        large |= (v->ints[i] > LARGEST && !size_varies(v->ints[i])) || v->ints[i] < -LARGEST;
     return large;
 }
 
@@ -277,7 +277,10 @@ static sol_status convert(struct arena *a, const struct layer_def *def, const st
                         kind_name(s->kind), kind_name(given->kind));
     out->kind = ATTR_REAL;
     out->reals = NEW_ARRAY(a, double, n);
-    for (size_t i = 0; i < n; i++) out->reals[i] = (double)given->ints[i];
+    for (size_t i = 0; i < n; i++) {
+        TRY(number_of(arena_ctx(a), def, given->name, given->ints[i]));
+        out->reals[i] = (double)given->ints[i];
+    }
     return SOL_OK;
 }
 

@@ -11,7 +11,7 @@ struct parts {
     int ndim;
     bool reduced[SOL_MAX_DIMS];
     bool keep;
-    double elements; /* consecutive axes that are reduced together */
+    int64_t elements; /* that are reduced together: a size */
 };
 
 static void put_input(struct text *out, const struct parts *p)
@@ -38,8 +38,8 @@ static void put_kept(struct text *out, const struct parts *p, bool keep)
     text_put(out, "]");
 }
 
-/* "x[..] -> y:type[..] k:i64[..] | sizes | |" */
-static void put_head(struct text *out, const struct parts *p, const char *outputs)
+/* "x[..] -> y:type[..] k:i64[..] | sizes | |"; at least so many elements are reduced together */
+static void put_head(struct text *out, const struct parts *p, const char *outputs, int64_t least)
 {
     put_input(out, p);
     text_put(out, " -> ");
@@ -52,6 +52,7 @@ static void put_head(struct text *out, const struct parts *p, const char *output
     text_put(out, " |%s", p->ndim ? "" : " #A=1;");
     for (int d = 0; d < p->ndim; d++)
         if (p->keep && p->reduced[d]) text_put(out, " #%s=1;", ivar(ONES + d));
+    put_need(out, size_sub(p->elements, least));
     text_put(out, " | | ");
 }
 
@@ -98,9 +99,27 @@ static const struct reduction *reduction_of(const struct layer_def *def, double 
     return NULL;
 }
 
+static void put_elements(struct text *out, const struct parts *p)
+{
+    if (size_varies(p->elements))
+        text_put(out, "%lld", (long long)p->elements);
+    else
+        put_number(out, (double)p->elements);
+}
+
+/* n / (n - correction) */
+static void put_correction(struct text *out, const struct parts *p, int64_t correction)
+{
+    const double n = (double)p->elements;
+    if (size_varies(p->elements) || size_varies(correction))
+        text_put(out, "(%lld/%lld)", (long long)p->elements, (long long)size_max(size_sub(p->elements, correction), 0));
+    else
+        put_number(out, n / MAX(n - (double)correction, 0));
+}
+
 static void put_stmts(struct text *out, const struct parts *p, const char *stmts, const struct attrs *attrs)
 {
-    double c = attrs_real(attrs, "n", 1), n = p->elements, correction = (double)attrs_int(attrs, "correction", 0, 0);
+    const double c = attrs_real(attrs, "n", 1);
     for (const char *s = stmts; *s; s++) {
         if (*s != '$') {
             text_add(out, s, 1);
@@ -109,8 +128,8 @@ static void put_stmts(struct text *out, const struct parts *p, const char *stmts
         switch (*++s) {
         case 'R': put_reduced(out, p); break;
         case 'x': put_input(out, p); break;
-        case 'n': put_number(out, n); break;
-        case 's': put_number(out, n / MAX(n - correction, 0)); break;
+        case 'n': put_elements(out, p); break;
+        case 's': put_correction(out, p, attrs_int(attrs, "correction", 0, 0)); break;
         case 'c': put_number(out, c); break;
         case 'i': put_number(out, 1 / c); break;
         case 'k': put_kept(out, p, p->keep); break;
@@ -125,7 +144,7 @@ static sol_status put_reduction(struct sol_ctx *ctx, const struct layer_def *def
     const struct reduction *r = reduction_of(def, attrs_real(attrs, "n", 1));
     if (r->needs_one && p->elements == 0)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: there is no value over an axis of size 0", def->name);
-    put_head(out, p, r->outputs);
+    put_head(out, p, r->outputs, r->needs_one ? 1 : 0);
     put_stmts(out, p, r->stmts, attrs);
     return SOL_OK;
 }
@@ -138,7 +157,7 @@ BUILDER(build_reduce)
     bool all = attr_length(attrs, "axes") == 0;
     for (int d = 0; d < in->ndim; d++) {
         p.reduced[d] |= all;
-        if (p.reduced[d]) p.elements *= (double)in->shape[d];
+        if (p.reduced[d]) p.elements = size_mul(p.elements, in->shape[d]);
     }
     return put_reduction(arena_ctx(a), def, &p, attrs, out);
 }
@@ -154,7 +173,7 @@ static sol_status one_axis(struct arena *a, const struct layer_def *def, const s
 /* The last of equal elements is the first of the reversed input, counted from the back. */
 static void put_last_arg(struct text *out, const struct parts *p, int axis, bool max)
 {
-    put_head(out, p, "k:i64$");
+    put_head(out, p, "k:i64$", 1);
     struct text kept = text_new(out->arena);
     put_kept(&kept, p, false);
     text_put(out, "(m,r)%s = %s[%s] x[", kept.at, max ? "maxat" : "minat", ivar(axis));
@@ -171,7 +190,7 @@ BUILDER(build_arg_reduce)
     TRY(one_axis(a, def, in, attrs, &axis));
     struct parts p = {.ndim = in->ndim, .keep = attrs_int(attrs, "keep", 0, 0) != 0, .elements = 1};
     p.reduced[axis] = true;
-    if (in->ndim) p.elements = (double)in->shape[axis];
+    if (in->ndim) p.elements = in->shape[axis];
     if (attrs_int(attrs, "last", 0, 0) && p.elements > 0 && in->ndim) {
         put_last_arg(out, &p, axis, def->name[3] == 'M' && def->name[4] == 'a');
         return SOL_OK;
