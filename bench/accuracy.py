@@ -194,7 +194,7 @@ def measure(name: str, package: ModuleType, options: argparse.Namespace) -> None
     for seed in range(options.inputs):
         torch.manual_seed(seed)
         given = arguments()
-        double = copy.deepcopy(model).double()
+        double = families.plain(model).double()
         if isinstance(double, Watched):
             double.calls = []
         right, exact = step(double, to_double(given), seed)

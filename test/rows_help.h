@@ -120,4 +120,17 @@ static inline const struct loops *bind(const char *text, const char *attrs, cons
     return loops;
 }
 
+/* The statements of bound loops, separated by "; ". */
+static inline const char *body(const struct loops *loops)
+{
+    struct text t = text_new(arena), out = text_new(arena);
+    loops_print(loops, &t);
+    char *rest = NULL;
+    for (char *line = strtok_r(t.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (!strstr(line, "] = ") || strstr(line, "table ")) continue;
+        text_put(&out, out.n ? "; %s" : "%s", line + strspn(line, " "));
+    }
+    return out.at;
+}
+
 #endif

@@ -118,9 +118,9 @@ def texts_of_cases() -> dict[str, str]:
 
 
 def texts_of_tests() -> dict[str, str]:
-    """The graphs that are strings in the C tests."""
+    """The graphs that are strings in the C tests and their headers."""
     found = {}
-    for path in sorted((ROOT / "test").glob("*_test.c")):
+    for path in sorted((ROOT / "test").glob("*.[ch]")):
         strings = re.finditer(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', path.read_text())
         i = 0
         for m in strings:

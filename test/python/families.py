@@ -3,6 +3,7 @@
 `python families.py` writes docs/huggingface.md of the two tables; test_huggingface.py tries each row.
 """
 
+import copy
 import os
 from importlib.metadata import version
 from pathlib import Path
@@ -288,6 +289,15 @@ def make(name):
     if attention:
         config._attn_implementation = attention
     return networks.enliven(cls(config)), arguments()
+
+
+def plain(model):
+    """A copy whose experts also compute in float64, where PyTorch has no grouped products."""
+    copied = copy.deepcopy(model)
+    for m in copied.modules():
+        if hasattr(m, "set_experts_implementation") and getattr(m.config, "_experts_implementation", None):
+            m.set_experts_implementation("batched_mm")
+    return copied
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "huggingface.md"

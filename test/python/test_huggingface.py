@@ -31,15 +31,7 @@ def package(torchvision, monkeypatch):
 @pytest.mark.parametrize("name", rows(FORWARD))
 def test_forward(name):
     model, kwargs = families.make(name)
-    check(sol.optimize(model, **kwargs), plain(model), (), kwargs, TIMES_WINOGRAD)
-
-
-def plain(model):
-    """A copy whose experts also compute in float64, where PyTorch has no grouped products."""
-    copied = copy.deepcopy(model)
-    if getattr(copied.config, "_experts_implementation", None):
-        copied.set_experts_implementation("batched_mm")
-    return copied
+    check(sol.optimize(model, **kwargs), families.plain(model), (), kwargs, TIMES_WINOGRAD)
 
 
 def gradients(model, kwargs):
@@ -61,8 +53,8 @@ def assert_gradients(model, kwargs):
     """The gradients of one step, as near to those of float64 as PyTorch's. ViLT takes its patches in their order: it chooses
     them with torch.multinomial, whose numbers are SOL's own."""
     with mock.patch("torch.multinomial", lambda weights, n, replacement=False: torch.arange(n)):
-        exact = in_double(lambda: gradients(plain(seeded(model)).double(), to_double(kwargs)))
-        eager = gradients(plain(seeded(model)), kwargs)
+        exact = in_double(lambda: gradients(families.plain(seeded(model)).double(), to_double(kwargs)))
+        eager = gradients(families.plain(seeded(model)), kwargs)
         got = gradients(sol.optimize(seeded(model)), kwargs)
     assert got.keys() == eager.keys() == exact.keys()
     scale = max(g.norm().item() for g in exact.values())
