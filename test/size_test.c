@@ -144,6 +144,9 @@ static void text_is_parsed_back(void **state)
                              u,
                              size_add(size_floor_div(u, 2), size_floor_div(u, 4)),
                              size_max(size_min(f->t, f->s), 4),
+                             size_sub(f->t, size_mul(3, size_floor_div(f->t, 3))),
+                             size_sub(0, size_floor_div(f->t, 2)),
+                             size_mul(size_mul(f->n, size_floor_div(f->s, 7)), size_floor_div(f->t, 2)),
                              12};
     for (int i = 0; i < COUNT_OF(forms); i++) {
         int64_t back = 0;
@@ -154,6 +157,7 @@ static void text_is_parsed_back(void **state)
     }
     int64_t v;
     assert_string_equal(size_text(f->a, forms[1]), "12*#0*#1+7");
+    assert_string_equal(size_text(f->a, forms[9]), "#1-3*((#1)//3)");
     assert_null(size_parse("#9", 5, dims, &v));
     assert_null(size_parse("3+", 5, dims, &v));
     assert_null(size_parse("(3", 5, dims, &v));

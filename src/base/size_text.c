@@ -126,6 +126,12 @@ static void put_symbol(struct text *out, const struct symbol *x, bool whole, con
     }
 }
 
+/* Is it written with a division? */
+static bool divides(const struct symbol *x, bool whole)
+{
+    return x->kind == SYMBOL_QUOTIENT || (x->kind == SYMBOL_DIM && !whole && x->dim.multiple != 1);
+}
+
 static void put_term(struct text *out, const struct term *t, bool first, const char *prefix)
 {
     int64_t k = t->k;
@@ -139,9 +145,14 @@ static void put_term(struct text *out, const struct term *t, bool first, const c
     if (k != 1 && k != -1) text_put(out, "%s%" PRIu64, "", (uint64_t)(k < 0 ? -k : k));
     any = k != 1 && k != -1;
     if (!t->n && !any) text_put(out, "1");
+    const bool alone = t->n == 1 && (k == 1 || (k == -1 && !first));
     for (int i = 0; i < t->n; i++) {
+        const struct symbol *x = symbol_at(t->symbol[i]);
+        const bool brackets = !prefix && !alone && divides(x, whole[i]); /* 2*#0//3 is (2*#0)//3 */
         if (any) text_put(out, prefix ? " * " : "*");
-        put_symbol(out, symbol_at(t->symbol[i]), whole[i], prefix);
+        if (brackets) text_put(out, "(");
+        put_symbol(out, x, whole[i], prefix);
+        if (brackets) text_put(out, ")");
         any = true;
     }
 }

@@ -127,11 +127,12 @@ static int32_t position(struct loops *w, const int32_t *map, uint64_t bound)
     return p;
 }
 
-/* The number of elements of the reduction: a constant, or a sum where a guard decides. */
+/* The number of elements of the reduction: a size, or a sum where a guard decides. */
 static int32_t population(struct adjoint *a, const struct ex *e)
 {
     struct renaming r;
-    if (!e->a) return ex_real(a->w, (double)ivars_points(a->w, e->u.bound));
+    const int64_t n = e->a ? 0 : ivars_size(a->w, e->u.bound);
+    if (!e->a) return size_varies(n) ? ex_int(a->w, n) : ex_real(a->w, (double)n);
     if (!rename_ivars(a, e->u.bound, &r)) {
         grad_reject(a, "it has more loops than a row can name");
         return ex_real(a->w, 1);

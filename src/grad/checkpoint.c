@@ -96,12 +96,12 @@ static void find_facts(struct checkpointing *k)
     double all = 0;
     for (struct sol_layer *l = g->first; l; l = l->next)
         for (int o = 0; checkpoint_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++)
-            all += (double)tensor_bytes(l->out[o]);
+            all += (double)size_hint(tensor_bytes(l->out[o]));
     for (struct sol_layer *l = g->first; l; l = l->next)
         for (int o = 0; checkpoint_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++) {
             struct sol_tensor *t = l->out[o];
             struct fact *f = NEW(g->arena, struct fact);
-            *f = (struct fact){.t = t, .bytes = tensor_bytes(t), .saved = true, .first = 1, .last = 0};
+            *f = (struct fact){.t = t, .bytes = size_hint(tensor_bytes(t)), .saved = true, .first = 1, .last = 0};
             f->view = l->def->flags & LAYER_VIEW;
             f->fixed = t->output || (double)f->bytes * LEAST_SHARE < all;
             k->fact[t->id] = f;
@@ -140,8 +140,8 @@ static void find_backward(struct checkpointing *k)
             const struct sol_tensor *t = l->out[o];
             until = MAX(until, view ? last[t->id] : 0);
             if (view || t->output || (readers[t->id] == 1 && by_elementwise[t->id])) continue;
-            k->base[place] += tensor_bytes(t);
-            k->base[MAX(last[t->id], place) + 1] -= tensor_bytes(t);
+            k->base[place] += size_hint(tensor_bytes(t));
+            k->base[MAX(last[t->id], place) + 1] -= size_hint(tensor_bytes(t));
         }
         for (int i = 0; i < l->nin; i++) {
             if (!l->in[i]) continue;

@@ -25,7 +25,7 @@ bool term_is_map(const struct adjoint *a, const struct term *t)
     for (int d = 0; d < to->ndim; d++) {
         const struct ex *e = &a->w->ex.at[t->index[d]];
         if (to->shape[d] == 1) continue;
-        if (e->kind != EX_IVAR || t->rest[d] < to->shape[d] || seen >> e->tensor & 1) return false;
+        if (e->kind != EX_IVAR || t->rest[d] != to->shape[d] || seen >> e->tensor & 1) return false;
         seen |= UINT64_C(1) << e->tensor;
     }
     return true;

@@ -98,6 +98,8 @@ sol_status solve_term(struct adjoint *a, const struct term *t, struct term *out,
 
 /* The index that writes dimension d of the gradient. It is created if necessary. */
 int32_t term_pinned(struct adjoint *a, struct term *t, int d);
+/* A size that varies in what dimension d requires: that of the dimension, or of an index variable; 0: there is none. */
+int64_t term_varies(const struct adjoint *a, const struct term *t, int d);
 /* requires 0 <= e < size; otherwise the term is 0 */
 void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size);
 /* Replaces an index variable by a node of w and removes it from the context. */

@@ -52,6 +52,7 @@ bool invert_pin(struct adjoint *a, struct term *t, int d, int32_t q)
     int32_t f = t->pin[d].f;
     int64_t all = 1, size = t->pin[d].size, most = 0;
     int n = 0, ivar[LOOPS_MAX_IVARS];
+    if (term_varies(a, t, d)) return false;
     if (t->pin[d].q) { /* pinned to an expression, whose range is that of the function */
         int64_t low;
         if (!ex_range(w, q, &low, &size)) return false;

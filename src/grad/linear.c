@@ -193,6 +193,22 @@ static tensor *with_ones(struct rule_call *c, tensor *x)
     return x ? plus(c, x, identity(c, x, rows(x), columns(x))) : NULL;
 }
 
+static sol_status reject_shape(struct rule_call *c, int64_t m, int64_t n)
+{
+    return ctx_fail(
+        c->g->ctx, SOL_ERR_UNSUPPORTED,
+        "gradient of layer '%s' (%s)%s%s: a matrix is %lld x %lld; for sizes that vary it must be square, or "
+        "it must be known which one is smaller",
+        c->l->name, c->l->def->name, *c->l->where ? " at " : "", c->l->where, (long long)m, (long long)n);
+}
+
+/* The smaller one of two sizes. */
+static sol_status smaller(struct rule_call *c, int64_t m, int64_t n, int64_t *out_k)
+{
+    *out_k = size_le(m, n) ? m : n;
+    return size_le(*out_k, m) ? SOL_OK : reject_shape(c, m, n);
+}
+
 /* Zeros of the shape of x, but `size` along the last axis (1) or the one before (2). */
 static tensor *zeros(struct rule_call *c, const tensor *x, int axis, int64_t size)
 {
@@ -206,7 +222,7 @@ static tensor *zeros(struct rule_call *c, const tensor *x, int axis, int64_t siz
 /* x, filled with zeros up to `size` along an axis. */
 static tensor *filled(struct rule_call *c, tensor *x, int axis, int64_t size)
 {
-    const int64_t missing = x ? size - x->dim[x->ndim - axis].size : 0;
+    const int64_t missing = x ? size_sub(size, x->dim[x->ndim - axis].size) : 0;
     return missing ? joined(c, x, zeros(c, x, axis, missing), axis) : x;
 }
 
@@ -285,8 +301,9 @@ static tensor *permuted(struct rule_call *c, const tensor *lu, tensor *p, tensor
     tensor *square = zeros(c, lu, 1, rows(lu));
     tensor *eye = identity(c, lu, rows(lu), rows(lu));
     if (!eye) return NULL;
-    const int64_t missing = rows(lu) - columns(p);
-    if (missing > 0) { /* rows that were not pivots keep their places */
+    const int64_t missing = size_sub(rows(lu), columns(p));
+    if (missing) { /* rows that were not pivots keep their places */
+        if (size_varies(columns(p))) c->status = reject_shape(c, rows(lu), columns(p));
         struct opdef_attr range[] = {
             whole(c, "n", missing),
             {.name = "start", .kind = ATTR_REAL, .n = -1, .reals = (double[]){(double)columns(p) + 1}},
@@ -307,24 +324,26 @@ static tensor *permuted(struct rule_call *c, const tensor *lu, tensor *p, tensor
 static sol_status rule_lu(struct rule_call *c)
 {
     tensor *lu = c->l->out[0], *d = c->d[0];
-    const int64_t m = rows(lu), n = columns(lu), k = MIN(m, n);
+    const int64_t m = rows(lu), n = columns(lu);
+    int64_t k;
+    TRY(smaller(c, m, n, &k));
     tensor *square = part(c, part(c, lu, 2, 0, k), 1, 0, k), *ds = part(c, part(c, d, 2, 0, k), 1, 0, k);
     tensor *l1 = lower(c, square, -1), *u1 = upper(c, square, 0), *dl1 = lower(c, ds, -1), *du1 = upper(c, ds, 0);
     tensor *low = plus(c, dl1, product(c, turned(c, l1), dl1)); /* (1 + l1)' dl1 */
     tensor *up = product(c, du1, turned(c, u1)), *l1t = turned(c, square), *rest = NULL;
-    if (n > k) {
+    if (n != k) {
         rest = part(c, d, 1, k, n);
         low = minus(c, low, product(c, rest, turned(c, part(c, lu, 1, k, n))));
     }
-    if (m > k) {
+    if (m != k) {
         rest = part(c, d, 2, k, m);
         up = minus(c, up, product(c, turned(c, part(c, lu, 2, k, m)), rest));
     }
     tensor *inner = plus(c, lower(c, low, -1), upper(c, up, 0));
     tensor *u1t = turned(c, u1);
     tensor *da = solved_right(c, solved(c, l1t, inner, UPPER | UNIT), u1t, 0);
-    if (n > k) da = joined(c, da, solved(c, l1t, rest, UPPER | UNIT), 1);
-    if (m > k) da = joined(c, da, solved_right(c, rest, u1t, 0), 2);
+    if (n != k) da = joined(c, da, solved(c, l1t, rest, UPPER | UNIT), 1);
+    if (m != k) da = joined(c, da, solved_right(c, rest, u1t, 0), 2);
     c->out_d[0] = permuted(c, lu, c->l->out[1], da, true);
     return c->status;
 }
@@ -390,24 +409,26 @@ static sol_status rule_qr(struct rule_call *c)
 {
     tensor *a = c->l->in[0], *q = c->l->out[0], *r = c->l->out[1], *dq = c->d[0], *dr = c->d[1], *da2 = NULL;
     const int64_t m = rows(a), n = columns(a);
-    if (columns(q) > n)
+    int64_t k;
+    TRY(smaller(c, m, n, &k));
+    if (columns(q) != k)
         return ctx_fail(
             c->g->ctx, SOL_ERR_UNSUPPORTED,
             "gradient of layer '%s' (QR)%s%s: there is none of columns of Q beyond those of the matrix; use "
             "mode='reduced'",
             c->l->name, *c->l->where ? " at " : "", c->l->where);
-    if (n > m) {
+    if (n != k) {
         tensor *dr2 = part(c, dr, 1, m, n);
         dq = plus(c, dq, product(c, part(c, a, 1, m, n), turned(c, dr2)));
         da2 = product(c, q, dr2);
         r = part(c, r, 1, 0, m);
         dr = part(c, dr, 1, 0, m);
-        if (!da2) da2 = zeros(c, a, 1, n - m); /* as nothing comes of R */
+        if (!da2) da2 = zeros(c, a, 1, size_sub(n, m)); /* as nothing comes of R */
     }
     tensor *f = upper(c, minus(c, product(c, dr, turned(c, r)), product(c, turned(c, q), dq)), 0);
     f = halved(c, plus(c, f, turned(c, f)));
     tensor *da = solved_right(c, plus(c, dq, product(c, q, f)), turned(c, r), 0);
-    c->out_d[0] = n > m ? joined(c, da, da2, 1) : da;
+    c->out_d[0] = n != k ? joined(c, da, da2, 1) : da;
     return c->status;
 }
 
@@ -475,8 +496,10 @@ static sol_status rule_svd(struct rule_call *c)
     const bool alone = l != c->l;
     tensor *u = l->out[0], *s = l->out[1], *v = l->out[2];
     tensor *du = alone ? NULL : c->d[0], *ds = c->d[alone ? 0 : 1], *dv = alone ? NULL : c->d[2];
-    const int64_t m = rows(a), n = columns(a), k = MIN(m, n);
-    if ((du && columns(u) > k) || (dv && rows(v) > k))
+    const int64_t m = rows(a), n = columns(a);
+    int64_t k;
+    TRY(smaller(c, m, n, &k));
+    if ((du && columns(u) != k) || (dv && rows(v) != k))
         return ctx_fail(
             c->g->ctx, SOL_ERR_UNSUPPORTED,
             "gradient of layer '%s' (SVD)%s%s: there is none of singular vectors beyond the singular values; "
@@ -492,11 +515,11 @@ static sol_status rule_svd(struct rule_call *c)
         inner = plus(c, inner, times(c, over(c, skew(c, product(c, v, turned(c, dv))), e), down));
     }
     if (inner) da = product(c, u, product(c, inner, v));
-    if (du && m > k) {
+    if (du && m != k) {
         tensor *rest = over(c, minus(c, du, product(c, u, product(c, ut, du))), along);
         da = plus(c, da, product(c, rest, v));
     }
-    if (dv && n > k) {
+    if (dv && n != k) {
         tensor *rest = over(c, minus(c, dv, product(c, product(c, dv, vt), v)), down);
         da = plus(c, da, product(c, u, rest));
     }
@@ -526,7 +549,7 @@ static sol_status rule_matrix_exp(struct rule_call *c)
     const int64_t n = columns(at);
     tensor *zero = minus(c, at, at); /* propagates NaN and infinities */
     tensor *all = joined(c, joined(c, at, dy, 1), joined(c, zero, at, 1), 2);
-    c->out_d[0] = part(c, part(c, one(c, "MatrixExp", all, 0, NULL), 2, 0, n), 1, n, 2 * n);
+    c->out_d[0] = part(c, part(c, one(c, "MatrixExp", all, 0, NULL), 2, 0, n), 1, n, size_mul(2, n));
     return c->status;
 }
 

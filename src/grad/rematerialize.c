@@ -84,7 +84,8 @@ static sol_status read_recomputed(struct remat *c, struct sol_layer *before, con
                                   struct sol_tensor *t, struct sol_tensor **out_t)
 {
     *out_t = t;
-    if (checkpoint_keeps(c->k, t) || (maker && tensor_bytes(t) * CHECKPOINT_SMALL <= tensor_bytes(maker)))
+    const int64_t bytes = size_hint(tensor_bytes(t));
+    if (checkpoint_keeps(c->k, t) || (maker && bytes * CHECKPOINT_SMALL <= size_hint(tensor_bytes(maker))))
         return SOL_OK;
     TRY(recompute(c, before, t));
     *out_t = c->made[t->id];

@@ -247,7 +247,7 @@ static sol_status put_back(struct rule_call *c, struct sol_tensor *d, struct sol
     for (int k = 0; k < d->ndim; k++) {
         const int own = k - (d->ndim - u->ndim);
         if (own < 0 || (u->dim[own].size == 1 && d->dim[k].size != 1)) axes[n++] = k;
-        if (own >= 0) smaller |= (q[k] = u->dim[own].size - d->dim[k].size) > 0;
+        if (own >= 0) smaller |= (q[k] = size_sub(u->dim[own].size, d->dim[k].size)) != 0;
     }
     *out_d = d;
     if (put_in(c) == 1) {

@@ -14,7 +14,7 @@ bool term_scatters(const struct adjoint *a, const struct term *t)
     double work = (double)ivars_points(a->w, t->ctx);
     bool data = false;
     for (int i = 0; i < t->npin; i++) data |= ex_reads_data(a->w, t->pin[i].f);
-    for (int d = 0; d < to->ndim; d++) work *= (double)to->shape[d];
+    for (int d = 0; d < to->ndim; d++) work *= (double)size_hint(to->shape[d]);
     return data && work > SEARCHED && __builtin_popcountll(t->ctx) <= SOL_MAX_DIMS;
 }
 
@@ -55,7 +55,7 @@ static void find_places(const struct adjoint *a, const struct term *t, struct pl
             if (!ivar[d] != !side) continue;
             p->at[p->nat++] = d;
             if (ivar[d]) p->of[p->n++] = ivar[d] - 1;
-            if (!ivar[d]) p->size *= t->pin[d].size;
+            if (!ivar[d]) p->size = size_mul(p->size, t->pin[d].size);
         }
 }
 

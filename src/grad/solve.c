@@ -56,7 +56,7 @@ int32_t term_sum(struct adjoint *a, const struct term *t)
 void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size)
 {
     int64_t low, high;
-    if (ex_range(a->w, e, &low, &high) && low >= 0 && high < size) return;
+    if (ex_bounds(a->w, e, &low, &high) && size_le(0, low) && size_lt(high, size)) return;
     if (t->nbound == COUNT_OF(t->bound))
         grad_reject(a, "it has too many bounds");
     else
@@ -128,10 +128,10 @@ static bool is_digits(const struct adjoint *a, const struct term *t, struct affi
         uint8_t ivar = f->ivar[at];
         f->coef[at] = f->coef[i], f->ivar[at] = f->ivar[i];
         f->coef[i] = coef, f->ivar[i] = ivar;
-        weight *= size_of(a, ivar);
+        weight = size_mul(weight, size_of(a, ivar));
     }
     *out_n = weight;
-    return true;
+    return weight != SIZE_BAD;
 }
 
 static void direct(struct adjoint *a, struct term *t, int d)
@@ -140,7 +140,7 @@ static void direct(struct adjoint *a, struct term *t, int d)
     int64_t n;
     struct pin *p = &t->pin[d];
     if (p->size == 1 || !ex_affine(a->w, p->f, &f) || !is_digits(a, t, &f, &n)) return;
-    if (n > p->size || (n < p->size && f.n == 1)) return;
+    if (n != p->size && (f.n == 1 || !size_le(n, p->size))) return;
     t->index[d] = p->f;
     t->rest[d] = n;
     for (int i = 0; i < f.n; i++) t->ctx &= ~(UINT64_C(1) << f.ivar[i]);
@@ -152,6 +152,7 @@ static void direct(struct adjoint *a, struct term *t, int d)
 struct strided { /* s*P + k*K + c */
     int P, K;    /* K -1: none */
     int64_t s, k, c;
+    int64_t rest; /* c % s, a number */
 };
 
 static bool is_strided(const struct adjoint *a, const struct term *t, int32_t node, struct strided *out)
@@ -161,13 +162,14 @@ static bool is_strided(const struct adjoint *a, const struct term *t, int32_t no
     int at = 0;
     for (int i = 0; i < f.n; i++) {
         if (!in_context(t, f.ivar[i])) return false;
-        if (size_of(a, f.ivar[i]) > size_of(a, f.ivar[at]) ||
-            (size_of(a, f.ivar[i]) == size_of(a, f.ivar[at]) && f.coef[i] > f.coef[at]))
-            at = i;
+        const int64_t n = size_hint(size_of(a, f.ivar[i])), most = size_hint(size_of(a, f.ivar[at]));
+        if (n > most || (n == most && size_hint(f.coef[i]) > size_hint(f.coef[at]))) at = i;
     }
     *out = (struct strided){.P = f.ivar[at], .K = -1, .s = f.coef[at], .c = f.c};
     if (f.n == 2) out->K = f.ivar[!at], out->k = f.coef[!at];
-    return out->s >= 2 && out->s <= MAX_RESIDUES;
+    if (out->s < 2 || out->s > MAX_RESIDUES || size_varies(out->k)) return false;
+    out->rest = size_mod(f.c, out->s);
+    return !size_varies(out->rest);
 }
 
 static int64_t modulo(int64_t a, int64_t b)
@@ -194,20 +196,20 @@ static sol_status solve_residue(struct solving *s, struct term t, int d, const s
 {
     struct adjoint *a = s->a;
     struct loops *w = a->w;
-    int64_t size = (t.pin[d].size - r + f->s - 1) / f->s, first = 0, by = 0;
+    int64_t size = size_ceil_div(size_sub(t.pin[d].size, r), f->s), first = 0, by = 0;
     int32_t u = size == 1 ? ex_int(w, 0) : ex_ivar(w, fresh_ivar(a, dimension_name(a, &t, d), size));
     t.index[d] = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, ex_int(w, f->s), u), ex_int(w, r));
     if (f->K >= 0) {
         while (by < f->s && (by == 0 || modulo(by * f->k, f->s))) by++;
-        while (first < by && modulo(f->k * first + f->c - r, f->s)) first++;
-        if (first == by || first >= size_of(a, f->K)) return solve_nothing(s, t);
-    } else if (modulo(f->c - r, f->s)) {
+        while (first < by && modulo(f->k * first + f->rest - r, f->s)) first++;
+        if (first == by || size_le(size_of(a, f->K), first)) return solve_nothing(s, t);
+    } else if (modulo(f->rest - r, f->s)) {
         return solve_nothing(s, t);
     }
-    int64_t shift = (r - f->c - f->k * first) / f->s;
+    int64_t shift = size_exact_div(size_sub(r - f->k * first, f->c), f->s);
     int32_t p = ex_binary(w, EX_ADD, u, ex_int(w, shift));
     if (f->K >= 0) {
-        int64_t steps = (size_of(a, f->K) - first + by - 1) / by;
+        int64_t steps = size_ceil_div(size_sub(size_of(a, f->K), first), by);
         int ivar = steps == 1 ? -1 : fresh_ivar(a, w->ivars.at[f->K].name, steps);
         int32_t j = ivar < 0 ? ex_int(w, 0) : ex_ivar(w, ivar);
         if (ivar >= 0) t.ctx |= UINT64_C(1) << ivar;
@@ -240,7 +242,9 @@ static int largest(struct adjoint *a, const struct term *t, int32_t node, struct
     int at = -1;
     if (!ex_affine(a->w, node, f)) return -1;
     for (int i = 0; i < f->n; i++)
-        if (in_context(t, f->ivar[i]) && (at < 0 || size_of(a, f->ivar[i]) > size_of(a, f->ivar[at]))) at = i;
+        if (in_context(t, f->ivar[i]) &&
+            (at < 0 || size_hint(size_of(a, f->ivar[i])) > size_hint(size_of(a, f->ivar[at]))))
+            at = i;
     return at;
 }
 
@@ -251,7 +255,8 @@ static int32_t without(struct adjoint *a, struct affine f, int at)
     return ex_from_affine(a->w, &f);
 }
 
-/* For too many residues: the remainder tells the possible K. It is not used if there are fewer P to try. */
+/* For too many residues, or a step that varies: the remainder tells the possible K. It is not used if there are fewer P
+ * to try. */
 static bool modular(struct adjoint *a, struct term *t, int d)
 {
     struct loops *w = a->w;
@@ -259,8 +264,10 @@ static bool modular(struct adjoint *a, struct term *t, int d)
     if (!ex_affine(w, t->pin[d].f, &f) || f.n != 2) return false;
     if (!in_context(t, f.ivar[0]) || !in_context(t, f.ivar[1])) return false;
     int one = f.coef[0] == 1 ? 0 : 1, K = f.ivar[one], P = f.ivar[!one];
-    int64_t s = f.coef[!one], nK = size_of(a, K), nP = size_of(a, P), taps = (nK + s - 1) / MAX(s, 1);
-    if (f.coef[one] != 1 || s <= MAX_RESIDUES || taps >= nP) return false;
+    const int64_t s = f.coef[!one], nK = size_of(a, K), nP = size_of(a, P);
+    if (f.coef[one] != 1 || (size_varies(s) ? !size_le(1, s) : s <= MAX_RESIDUES)) return false;
+    const int64_t taps = size_ceil_div(nK, s);
+    if (taps == SIZE_BAD || size_hint(taps) >= size_hint(nP)) return false;
     int32_t by = ex_int(w, s), q = ex_binary(w, EX_SUB, term_pinned(a, t, d), ex_int(w, f.c)), j = ex_int(w, 0);
     if (taps > 1) {
         int ivar = fresh_ivar(a, w->ivars.at[K].name, taps);
@@ -304,18 +311,18 @@ static bool as_sum(const struct loops *w, int32_t node, int64_t k, struct sum *s
 {
     const struct ex *e = &w->ex.at[node];
     switch (e->kind) {
-    case EX_INT: s->c += k * e->u.i; return true;
+    case EX_INT: return (s->c = size_add(s->c, size_mul(k, e->u.i))) != SIZE_BAD;
     case EX_ADD: return as_sum(w, e->a, k, s) && as_sum(w, e->b, k, s);
-    case EX_SUB: return as_sum(w, e->a, k, s) && as_sum(w, e->b, -k, s);
+    case EX_SUB: return as_sum(w, e->a, k, s) && as_sum(w, e->b, size_sub(0, k), s);
     case EX_MUL: {
         bool left = w->ex.at[e->a].kind == EX_INT;
         const struct ex *factor = &w->ex.at[left ? e->a : e->b];
-        return factor->kind == EX_INT && as_sum(w, left ? e->b : e->a, k * factor->u.i, s);
+        return factor->kind == EX_INT && as_sum(w, left ? e->b : e->a, size_mul(k, factor->u.i), s);
     }
     case EX_IVAR:
     case EX_FLOOR:
     case EX_MOD:
-        if (s->n == COUNT_OF(s->atom)) return false;
+        if (s->n == COUNT_OF(s->atom) || k == SIZE_BAD) return false;
         s->atom[s->n] = node;
         s->coef[s->n++] = k;
         return true;
@@ -331,16 +338,16 @@ static bool sort_digits(const struct adjoint *a, const struct term *t, struct su
         int at = -1;
         for (int k = i; k < s->n && at < 0; k++)
             if (s->coef[k] == weight && !(ex_ivars(a->w, s->atom[k]) & ~t->ctx)) at = k;
-        if (at < 0 || !ex_range(a->w, s->atom[at], &low, &high) || low) return false;
+        if (at < 0 || !ex_bounds(a->w, s->atom[at], &low, &high) || low) return false;
         int32_t atom = s->atom[at];
         int64_t coef = s->coef[at];
         s->atom[at] = s->atom[i], s->coef[at] = s->coef[i];
         s->atom[i] = atom, s->coef[i] = coef;
-        count[i] = high + 1;
-        weight *= count[i];
+        count[i] = size_add(high, 1);
+        weight = size_mul(weight, count[i]);
     }
     *out_n = weight;
-    return true;
+    return weight != SIZE_BAD;
 }
 
 static bool radix(struct adjoint *a, struct term *t, int d)
@@ -379,15 +386,16 @@ static bool digits(struct adjoint *a, struct term *t, int d)
     int64_t weight, base, low, high, reached = 1;
     int32_t e = digit_of(a, t, t->pin[d].f, &weight, &base);
     int used[SOL_MAX_DIMS], n = 0;
-    if (!e || e == t->pin[d].f || !ex_range(w, e, &low, &high) || low < 0) return false;
-    while (reached <= high) {
+    if (!e || e == t->pin[d].f || !ex_bounds(w, e, &low, &high) || !size_le(0, low)) return false;
+    const int64_t all = size_add(high, 1);
+    while (!size_le(all, reached)) {
         int found = -1;
         for (int i = 0; i < t->npin && found < 0; i++) {
             int32_t other = t->pin[i].f ? digit_of(a, t, t->pin[i].f, &weight, &base) : 0;
             if (!other || !ex_equal(w, other, e) || weight != reached) continue;
             found = i;
-            reached = base ? reached * base : high + 1;
-            if (base && base < t->pin[i].size) return false;
+            reached = base ? size_mul(reached, base) : all;
+            if (reached == SIZE_BAD || (base && !size_le(t->pin[i].size, base))) return false;
         }
         if (found < 0 || n == SOL_MAX_DIMS) return false;
         used[n++] = found;
@@ -408,7 +416,7 @@ static bool divide(struct adjoint *a, struct term *t, int d)
     struct loops *w = a->w;
     struct affine f;
     int at = largest(a, t, t->pin[d].f, &f);
-    if (at < 0 || f.coef[at] < 2) return false;
+    if (at < 0 || f.coef[at] < 2 || !size_le(1, f.coef[at])) return false;
     int ivar = f.ivar[at];
     int64_t n = size_of(a, ivar);
     int32_t e = ex_binary(w, EX_SUB, term_pinned(a, t, d), without(a, f, at)), by = ex_int(w, f.coef[at]);
@@ -440,14 +448,24 @@ static bool split(struct adjoint *a, struct term *t, int d)
     return false;
 }
 
+int64_t term_varies(const struct adjoint *a, const struct term *t, int d)
+{
+    const uint64_t ivars = ex_ivars(a->w, t->pin[d].f);
+    if (size_varies(t->pin[d].size)) return t->pin[d].size;
+    for (int i = 0; i < a->w->ivars.n; i++)
+        if (ivars >> i & 1 && size_varies(size_of(a, i))) return size_of(a, i);
+    return 0;
+}
+
+/* Of a size that varies only what is data is searched for: the time of other searches is not bounded by SEARCHED. */
 static bool search(struct adjoint *a, struct term *t, int d)
 {
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
     double work = 1;
-    for (int i = 0; i < to->ndim; i++) work *= (double)to->shape[i];
+    for (int i = 0; i < to->ndim; i++) work *= (double)size_hint(to->shape[i]);
     for (int i = 0; i < a->w->ivars.n; i++)
-        if (in_context(t, i)) work *= (double)size_of(a, i);
-    if (work > SEARCHED) return false;
+        if (in_context(t, i)) work *= (double)size_hint(size_of(a, i));
+    if (work > SEARCHED || (term_varies(a, t, d) && !ex_reads_data(a->w, t->pin[d].f))) return false;
     int32_t q = term_pinned(a, t, d);
     add_guard(a, t, ex_cmp(a->w, CMP_EQ, t->pin[d].f, q));
     drop_pin(t, d);
@@ -464,23 +482,33 @@ static sol_status push(struct solving *s, struct term *t)
         if (!t->index[d]) t->index[d] = ex_int(w, 0);
     s->out[(*s->n)++] = *t;
     for (int d = 0; d < to->ndim; d++) {
-        if (t->rest[d] >= to->shape[d]) continue;
+        if (t->rest[d] == to->shape[d]) continue;
         struct term zero = *t;
-        int64_t n = to->shape[d] - t->rest[d];
+        const int64_t n = size_sub(to->shape[d], t->rest[d]);
         zero.ctx = 0;
         zero.nbound = zero.nguard = 0;
         zero.value = ex_real(w, 0);
         zero.index[d] = ex_int(w, t->rest[d]);
-        if (n > 1)
+        if (n != 1)
             zero.index[d] =
                 ex_binary(w, EX_ADD, zero.index[d], ex_ivar(w, fresh_ivar(s->a, dimension_name(s->a, t, d), n)));
         for (int k = d + 1; k < to->ndim; k++) /* all of the dimensions behind; those before: only what is written */
-            if (t->rest[k] < to->shape[k])
+            if (t->rest[k] != to->shape[k])
                 zero.index[k] = ex_ivar(w, fresh_ivar(s->a, dimension_name(s->a, t, k), to->shape[k]));
         if (*s->n == s->room) return grad_reject(s->a, "it falls into too many pieces");
         s->out[(*s->n)++] = zero;
     }
     return SOL_OK;
+}
+
+static sol_status reject_pin(struct adjoint *a, const struct term *t, int d)
+{
+    const int64_t size = ex_reads_data(a->w, t->pin[d].f) ? 0 : term_varies(a, t, d);
+    if (!size) return grad_reject(a, "where it reads depends on data, or in a way that has no inverse yet");
+    return grad_reject(a, arena_printf(a->w->arena,
+                                       "a size is %lld, but which elements of '%s' it reads must be tabulated for its "
+                                       "gradient, which needs a number",
+                                       (long long)size, a->w->tensors.at[t->tensor].name));
 }
 
 static sol_status solve(struct solving *s, struct term t)
@@ -501,7 +529,7 @@ static sol_status solve(struct solving *s, struct term t)
                 continue;
             if (split(a, &t, d)) return solve(s, t); /* residues of the new index variables first */
             if (invert_pin(a, &t, d, term_pinned(a, &t, d)) || search(a, &t, d)) continue;
-            return grad_reject(a, "where it reads depends on data, or in a way that has no inverse yet");
+            return reject_pin(a, &t, d);
         }
     }
     TRY(a->rejected);

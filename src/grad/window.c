@@ -47,7 +47,7 @@ static bool is_odd(const struct adjoint *a, const struct term *t, int d)
     const struct pin *p = &t->pin[d];
     struct kind k = {.loops = a->w};
     const uint64_t own = p->f ? ex_ivars(a->w, p->f) : 0;
-    if (!own || p->q || t->index[d] || own & ~t->ctx || ex_reads_data(a->w, p->f)) return false;
+    if (!own || p->q || t->index[d] || own & ~t->ctx || ex_reads_data(a->w, p->f) || term_varies(a, t, d)) return false;
     for (int i = 0; i < t->npin; i++) /* no index variable is in two of them */
         if (i != d && t->pin[i].f && ex_ivars(a->w, t->pin[i].f) & own) return false;
     ex_walk(a->w, p->f, see_kind, &k);
@@ -296,7 +296,7 @@ static bool find_order(const struct adjoint *a, const struct term *t, const stru
     static const int orders[6][3] = {{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 0, 1}, {1, 2, 0}, {2, 1, 0}};
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
     double best = 0, points = 1;
-    for (int d = 0; d < to->ndim; d++) points *= (double)to->shape[d];
+    for (int d = 0; d < to->ndim; d++) points *= (double)size_hint(to->shape[d]);
     double once = points;
     for (int i = 0; i < k; i++) once *= (double)v[i].m * (v[i].d == to->ndim - 1 ? ACROSS : 1);
     bool staged = false;

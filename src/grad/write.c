@@ -18,7 +18,8 @@ static bool inside(const struct loops *w, const struct ex *read)
     int d = 0;
     for (int32_t i = read->a; i; i = w->ex.at[i].next, d++) {
         int64_t low, high;
-        if (!ex_range(w, i, &low, &high) || low < 0 || high >= w->tensors.at[read->tensor].shape[d]) return false;
+        if (!ex_bounds(w, i, &low, &high)) return false;
+        if (!size_le(0, low) || !size_lt(high, w->tensors.at[read->tensor].shape[d])) return false;
     }
     return true;
 }
@@ -93,7 +94,7 @@ static void find_direction(void *user, int32_t node)
         struct affine f;
         if (!ex_affine(r->w, i, &f)) continue;
         for (int k = 0; k < f.n; k++)
-            if (f.ivar[k] == r->ivar) *(f.coef[k] < 0 ? &r->backwards : &r->forwards) = true;
+            if (f.ivar[k] == r->ivar) *(size_lt(f.coef[k], 0) ? &r->backwards : &r->forwards) = true;
     }
 }
 
@@ -106,7 +107,7 @@ static void turn_ivars(struct adjoint *a, struct term *t)
         ex_walk(w, t->value, find_direction, &r);
         if (!r.backwards || r.forwards) continue;
         uint64_t ctx = t->ctx;
-        term_replace(a, t, i, ex_binary(w, EX_SUB, ex_int(w, w->ivars.at[i].size - 1), ex_ivar(w, i)));
+        term_replace(a, t, i, ex_binary(w, EX_SUB, ex_int(w, size_sub(w->ivars.at[i].size, 1)), ex_ivar(w, i)));
         t->ctx = ctx;
     }
 }
@@ -533,7 +534,7 @@ static enum sol_dtype smallest_type(const struct adjoint *a, int tensor)
         const struct ex *e = &w->ex.at[s->value];
         if (s->nout < 2 || s->out[1] != tensor || e->kind != EX_RED || (e->op != RED_MAXAT && e->op != RED_MINAT))
             continue;
-        const int64_t n = ivars_points(w, e->u.bound);
+        const int64_t n = size_most(ivars_size(w, e->u.bound));
         return n <= 256 ? SOL_U8 : n <= 65536 ? SOL_U16 : SOL_I64;
     }
     return (enum sol_dtype)w->tensors.at[tensor].dtype;

@@ -525,8 +525,8 @@ void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes)
     *out_flops = loops_flops(l->loops);
     *out_bytes = 0;
     for (int i = 0; i < l->nin; i++)
-        if (l->in[i]) *out_bytes += (double)tensor_bytes(l->in[i]);
-    for (int o = 0; o < l->nout; o++) *out_bytes += (double)tensor_bytes(l->out[o]);
+        if (l->in[i]) *out_bytes += (double)size_hint(tensor_bytes(l->in[i]));
+    for (int o = 0; o < l->nout; o++) *out_bytes += (double)size_hint(tensor_bytes(l->out[o]));
 }
 
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes)

@@ -13,7 +13,7 @@ static void cut_add(struct mixed_radix *d, int ivar, int64_t by)
         return;
     }
     int at = n;
-    for (; at > 0 && d->by[ivar][at - 1] > by; at--) d->by[ivar][at] = d->by[ivar][at - 1];
+    for (; at > 0 && size_hint(d->by[ivar][at - 1]) > size_hint(by); at--) d->by[ivar][at] = d->by[ivar][at - 1];
     d->by[ivar][at] = by;
     d->n[ivar]++;
 }
@@ -29,17 +29,19 @@ static void cut_visit(void *user, int32_t node)
     int64_t by = d->l->ex.at[e->b].u.i, scale = 1;
     int32_t a = e->a;
     while (d->l->ex.at[a].kind == EX_FLOOR && d->l->ex.at[d->l->ex.at[a].b].kind == EX_INT) {
-        scale *= d->l->ex.at[d->l->ex.at[a].b].u.i;
+        scale = size_mul(scale, d->l->ex.at[d->l->ex.at[a].b].u.i);
         a = d->l->ex.at[a].a;
     }
     struct affine f;
     if (!ex_affine(d->l, a, &f)) return;
-    int64_t cut = by * scale;
+    const int64_t cut = size_mul(by, scale);
+    if (cut == SIZE_BAD) return;
     for (int i = 0; i < f.n; i++) {
         if (f.coef[i] <= 0 || f.c) return;
-        if (f.coef[i] % cut == 0) continue;
-        if (cut % f.coef[i]) return;
-        cut_add(d, f.ivar[i], cut / f.coef[i]);
+        if (size_exact_div(f.coef[i], cut) != SIZE_BAD) continue;
+        const int64_t at = size_exact_div(cut, f.coef[i]);
+        if (at == SIZE_BAD) return;
+        cut_add(d, f.ivar[i], at);
     }
 }
 
@@ -48,15 +50,15 @@ void radix_find(struct mixed_radix *d, int32_t node)
     ex_walk(d->l, node, cut_visit, d);
 }
 
-/* Cuts at the size or above have no effect. */
+/* Cuts at the size or above have no effect. Of sizes that vary, each must be a multiple of the one before by itself. */
 int radix_cuts(const struct mixed_radix *d, int ivar)
 {
     int64_t last = 1, size = d->l->ivars.at[ivar].size;
     int n = 0;
     if (d->bad >> ivar & 1) return 0;
-    while (n < d->n[ivar] && d->by[ivar][n] < size) {
-        int64_t by = d->by[ivar][n++];
-        if (by % last || size % by) return 0;
+    while (n < d->n[ivar] && !size_le(size, d->by[ivar][n])) {
+        const int64_t by = d->by[ivar][n++];
+        if (size_exact_div(by, last) == SIZE_BAD || size_exact_div(size, by) == SIZE_BAD) return 0;
         last = by;
     }
     return n;
@@ -69,7 +71,7 @@ int32_t radix_ivars(const struct mixed_radix *d, int ivar, struct loops *to)
     int64_t above = l.size;
     for (int i = radix_cuts(d, ivar) - 1; i >= -1; i--) {
         int64_t unit = i < 0 ? 1 : d->by[ivar][i];
-        int digit = loops_ivar(to, l.name, above / unit);
+        int digit = loops_ivar(to, l.name, size_exact_div(above, unit));
         sum = ex_binary(to, EX_ADD, sum, ex_binary(to, EX_MUL, ex_int(to, unit), ex_ivar(to, digit)));
         above = unit;
     }
