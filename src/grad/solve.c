@@ -433,7 +433,7 @@ static bool split(struct adjoint *a, struct term *t, int d)
 {
     struct loops *w = a->w;
     struct mixed_radix *v = NEW(w->arena, struct mixed_radix);
-    v->l = w;
+    v->loops = w;
     for (int i = 0; i < t->npin; i++)
         if (t->pin[i].f) radix_find(v, t->pin[i].f);
     for (int i = 0; i < w->ivars.n; i++) {

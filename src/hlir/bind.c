@@ -125,8 +125,9 @@ static bool number(struct bind *b, const struct opdef_rule *rule, int c, int64_t
 {
     int32_t v = bind_lower(b, rule->expr, c);
     if (b->status) return false;
-    if (b->l->ex.at[v].kind != EX_INT) bind_fail(b, "%s: not an integer, too large, or divided by zero", rule->text);
-    *out = b->l->ex.at[v].u.i;
+    if (b->loops->ex.at[v].kind != EX_INT)
+        bind_fail(b, "%s: not an integer, too large, or divided by zero", rule->text);
+    *out = b->loops->ex.at[v].u.i;
     return !b->status;
 }
 
@@ -142,7 +143,7 @@ static void size_rule(struct bind *b, const struct opdef_rule *rule)
             bind_unequal(b, b->size[ivar][c], n, "%s does not hold: %s is %lld, not %lld", rule->text,
                          bind_ivar(b, ivar)->name, (long long)b->size[ivar][c], (long long)n);
         if (n < 0) bind_fail(b, "%s is negative: %s is %lld", bind_ivar(b, ivar)->name, rule->text, (long long)n);
-        loops_need(b->l, n);
+        loops_need(b->loops, n);
     }
     b->sized[ivar] = true;
     b->width = 0;
@@ -151,16 +152,16 @@ static void size_rule(struct bind *b, const struct opdef_rule *rule)
 /* A condition on sizes must hold. Comparisons of sizes that vary are left to the call. */
 static void check_rule(struct bind *b, const struct opdef_rule *rule, int32_t cond)
 {
-    const struct ex *e = &b->l->ex.at[cond], *x = &b->l->ex.at[e->a], *y = &b->l->ex.at[e->b];
+    const struct ex *e = &b->loops->ex.at[cond], *x = &b->loops->ex.at[e->a], *y = &b->loops->ex.at[e->b];
     if (e->kind == EX_AND) {
-        for (int32_t i = e->a; i; i = b->l->ex.at[i].next) check_rule(b, rule, i);
+        for (int32_t i = e->a; i; i = b->loops->ex.at[i].next) check_rule(b, rule, i);
         return;
     }
     const bool sizes = e->kind == EX_CMP && x->kind == EX_INT && y->kind == EX_INT;
     if (sizes && (e->op == CMP_LE || e->op == CMP_LT))
-        loops_need(b->l, size_sub(y->u.i, size_add(x->u.i, e->op == CMP_LT)));
+        loops_need(b->loops, size_sub(y->u.i, size_add(x->u.i, e->op == CMP_LT)));
     else if (sizes && (e->op == CMP_GE || e->op == CMP_GT))
-        loops_need(b->l, size_sub(x->u.i, size_add(y->u.i, e->op == CMP_GT)));
+        loops_need(b->loops, size_sub(x->u.i, size_add(y->u.i, e->op == CMP_GT)));
     else if (e->kind != EX_INT || !e->u.i)
         bind_fail(b, "%s does not hold", rule->text);
 }
@@ -267,7 +268,7 @@ static void tensors(struct bind *b, enum opdef_role role)
         if (role == OPDEF_IN) input_type(b, t, bind_input(b, i)->dtype);
         if (b->status) return;
         enum sol_dtype type = role == OPDEF_IN ? bind_input(b, i)->dtype : result_type(b, t);
-        b->tensor[i] = loops_tensor(b->l, t->name, roles[role], type, n, shape);
+        b->tensor[i] = loops_tensor(b->loops, t->name, roles[role], type, n, shape);
     }
 }
 
@@ -284,12 +285,12 @@ static bool varies(const struct loops *l)
 static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct bind_table_part *out)
 {
     const struct opdef_tensor *t = &b->row->tensors.at[s->out[0]];
-    struct loops *outer = b->l, *l = loops_create(b->arena, t->name);
+    struct loops *outer = b->loops, *l = loops_create(b->arena, t->name);
     uint8_t(*ivars)[SOL_MAX_DIMS] = b->ivar;
     int64_t shape[SOL_MAX_DIMS], n;
     int32_t index[SOL_MAX_DIMS];
     struct affine affine;
-    b->l = l;
+    b->loops = l;
     b->ivar = arena_alloc(b->arena, sizeof *b->ivar * OPDEF_MAX_IVARS);
     for (int k = 0; k < t->ndim; ++k) {
         index[k] = bind_component(b, t->dim[k], c);
@@ -299,7 +300,7 @@ static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct
     }
     out->value = bind_lower(b, s->value, c);
     out->loops = l;
-    b->l = outer;
+    b->loops = outer;
     b->ivar = ivars;
     if (b->status || ex_affine(l, out->value, &affine) || varies(l)) return;
     if ((b->status = shape_elements(arena_ctx(b->arena), t->ndim, shape, &n))) return;
@@ -345,29 +346,29 @@ static void statement(struct bind *b, const struct loops_stmt *s)
     struct loops_stmt made = {.nout = s->nout};
     int32_t index[SOL_MAX_DIMS];
     const struct opdef_tensor *t = &b->row->tensors.at[s->out[0]];
-    const struct loops_tensor *to = &b->l->tensors.at[b->tensor[s->out[0]]];
+    const struct loops_tensor *to = &b->loops->tensors.at[b->tensor[s->out[0]]];
     int ndim = to->ndim;
     b->no_output = false;
     for (int d = 0; d < ndim; ++d) b->no_output |= to->shape[d] == 0;
     int n = bind_indices(b, t, s->index, index);
     if (n >= 0 && n != ndim) bind_fail(b, "%s has %d dimensions and is written with %d indices", t->name, ndim, n);
     if (b->status) return;
-    made.index = ex_list(b->l, n, index);
+    made.index = ex_list(b->loops, n, index);
     made.value = bind_lower(b, s->value, -1);
     for (int i = 0; i < s->nout; ++i) {
         made.out[i] = (uint16_t)b->tensor[s->out[i]];
-        struct loops_tensor out = b->l->tensors.at[made.out[i]];
-        if (out.ndim != ndim || memcmp(out.shape, b->l->tensors.at[made.out[0]].shape, (size_t)ndim * 8))
+        struct loops_tensor out = b->loops->tensors.at[made.out[i]];
+        if (out.ndim != ndim || memcmp(out.shape, b->loops->tensors.at[made.out[0]].shape, (size_t)ndim * 8))
             bind_fail(b, "%s and %s are written together but differ in shape", t->name, out.name);
         if (!i && out.role == LOOPS_TEMP && !b->row->tensors.at[s->out[0]].type && !dtype_def(out.dtype)->is_float &&
-            !ex_is_int(b->l, made.value))
+            !ex_is_int(b->loops, made.value))
             out.dtype = (uint8_t)bind_float_type(b);
         if (i && out.role == LOOPS_TEMP && !b->row->tensors.at[s->out[i]].type &&
             !b->row->tensors.at[s->out[i]].position)
-            out.dtype = b->l->tensors.at[made.out[0]].dtype;
-        loops_set_tensor(b->l, made.out[i], out);
+            out.dtype = b->loops->tensors.at[made.out[0]].dtype;
+        loops_set_tensor(b->loops, made.out[i], out);
     }
-    loops_stmt(b->l, made);
+    loops_stmt(b->loops, made);
 }
 
 /* The type of temporaries that hold reals although the first input is an integer: the first float type among the
@@ -398,7 +399,7 @@ sol_status opdef_bind(struct arena *a, const struct opdef *r, int nin, const str
     struct bind b = {.arena = a, .row = r, .nin = nin, .in = in, .attrs = attrs};
     if (nin != r->nin)
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: %d inputs given, it has %d", r->name, nin, r->nin);
-    b.l = loops_create(a, r->name);
+    b.loops = loops_create(a, r->name);
     b.ivar = arena_alloc(a, sizeof *b.ivar * OPDEF_MAX_IVARS);
     b.tensor = NEW_ARRAY(a, int, r->tensors.n + 1);
     b.table = NEW_ARRAY(a, struct bind_table, r->tensors.n + 1);
@@ -411,7 +412,7 @@ sol_status opdef_bind(struct arena *a, const struct opdef *r, int nin, const str
     position_ivars(&b);
     for (int i = 0; i < r->stmts.n && !b.status; ++i) statement(&b, &r->stmts.at[i]);
     TRY(b.status);
-    TRY(loops_order(arena_ctx(a), b.l));
-    *out_loops = b.l;
+    TRY(loops_order(arena_ctx(a), b.loops));
+    *out_loops = b.loops;
     return ctx_check(arena_ctx(a));
 }

@@ -24,18 +24,19 @@ struct bind {
     int nin;
     const struct opdef_input *in;
     const struct attrs *attrs;
-    struct loops *l;
+    struct loops *loops;
     sol_status status;
     /* by index variable (without prime): */
     int rank[OPDEF_MAX_IVARS];
     bool group[OPDEF_MAX_IVARS], sized[OPDEF_MAX_IVARS];
     int64_t size[OPDEF_MAX_IVARS][SOL_MAX_DIMS];
-    uint8_t (*ivar)[SOL_MAX_DIMS]; /* by index variable and component: index variable of `l` + 1; 0: not created yet */
-    int *tensor;                   /* by tensor of the definition: tensor of `l`, -1: missing */
-    struct bind_table *table;      /* by tensor of the definition */
-    const int32_t *args;           /* ex_expand: nodes that replace attributes */
-    int width;                     /* components of the current index, comparison or rule; 0: none */
-    bool no_output;                /* the statement writes nothing, because a dimension has size 0 */
+    uint8_t (
+        *ivar)[SOL_MAX_DIMS]; /* by index variable and component: index variable of `loops` + 1; 0: not created yet */
+    int *tensor;              /* by tensor of the definition: tensor of `loops`, -1: missing */
+    struct bind_table *table; /* by tensor of the definition */
+    const int32_t *args;      /* ex_expand: nodes that replace attributes */
+    int width;                /* components of the current index, comparison or rule; 0: none */
+    bool no_output;           /* the statement writes nothing, because a dimension has size 0 */
 };
 
 /* Reports "definition: what (inputs: shapes)"; only the first report counts. */

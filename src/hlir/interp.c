@@ -10,7 +10,7 @@
 enum value { UNKNOWN, INT, UNSIGNED, REAL }; /* the type in which an expression is computed */
 struct interp {
     struct sol_ctx *ctx;
-    const struct loops *l;
+    const struct loops *loops;
     int64_t ivar[LOOPS_MAX_IVARS];
     void **data;
     uint8_t *value; /* by node: enum value */
@@ -121,7 +121,8 @@ static void store_real(void *data, int64_t at, int type, double v)
 static enum value value_of(struct interp *p, int32_t node)
 {
     if (!node) return INT;
-    if (!p->value[node]) p->value[node] = !ex_is_int(p->l, node) ? REAL : ex_is_unsigned(p->l, node) ? UNSIGNED : INT;
+    if (!p->value[node])
+        p->value[node] = !ex_is_int(p->loops, node) ? REAL : ex_is_unsigned(p->loops, node) ? UNSIGNED : INT;
     return (enum value)p->value[node];
 }
 
@@ -136,7 +137,7 @@ static void outside(struct interp *p, const struct loops_tensor *t, int d, int64
     if (!p->status)
         p->status =
             ctx_fail(p->ctx, SOL_ERR_RUN, "%s: index %lld is outside dimension %d of %s, which has %lld elements",
-                     p->l->name, (long long)i, d, t->name, (long long)t->shape[d]);
+                     p->loops->name, (long long)i, d, t->name, (long long)t->shape[d]);
 }
 
 /* The offset of the element at a list of indices; -1: outside. */
@@ -144,7 +145,7 @@ static int64_t offset(struct interp *p, const struct loops_tensor *t, int32_t fi
 {
     int64_t at = 0;
     int d = 0;
-    for (int32_t i = first; i; i = p->l->ex.at[i].next, ++d) {
+    for (int32_t i = first; i; i = p->loops->ex.at[i].next, ++d) {
         int64_t v = whole(p, i);
         if (v < 0 || v >= t->shape[d]) {
             if (!may_leave) outside(p, t, d, v);
@@ -157,7 +158,7 @@ static int64_t offset(struct interp *p, const struct loops_tensor *t, int32_t fi
 
 static const void *memory(const struct interp *p, int tensor)
 {
-    const struct loops_tensor *t = &p->l->tensors.at[tensor];
+    const struct loops_tensor *t = &p->loops->tensors.at[tensor];
     return t->role == LOOPS_TABLE ? t->table : p->data[tensor];
 }
 
@@ -242,7 +243,7 @@ static void reduce(struct interp *p, const struct ex *e, uint64_t left, int64_t 
         return;
     }
     int ivar = __builtin_ctzll(left);
-    int64_t n = p->l->ivars.at[ivar].size, saved = p->ivar[ivar];
+    int64_t n = p->loops->ivars.at[ivar].size, saved = p->ivar[ivar];
     for (int64_t i = 0; i < n && !p->status; ++i) {
         p->ivar[ivar] = i;
         reduce(p, e, left & (left - 1), position * n + i, a);
@@ -271,10 +272,10 @@ static double call_real(struct interp *p, const struct ex *e)
     double args[3];
     int n = 0;
     if (e->op == p->rand) { /* its arguments are integers */
-        int32_t position = p->l->ex.at[e->a].next;
+        int32_t position = p->loops->ex.at[e->a].next;
         return math_eval_rand(whole(p, e->a), whole(p, position));
     }
-    for (int32_t i = e->a; i; i = p->l->ex.at[i].next) args[n++] = real(p, i);
+    for (int32_t i = e->a; i; i = p->loops->ex.at[i].next) args[n++] = real(p, i);
     return math_eval(e->op, args);
 }
 
@@ -284,14 +285,14 @@ static int64_t call_whole(struct interp *p, const struct ex *e)
     uint64_t without_sign[3];
     bool reals = false, unsig = false;
     int n = 0;
-    for (int32_t i = e->a; i; i = p->l->ex.at[i].next) {
+    for (int32_t i = e->a; i; i = p->loops->ex.at[i].next) {
         enum value v = value_of(p, i);
         reals |= v == REAL;
         unsig |= v == UNSIGNED;
     }
     bool choose = *math_at(e->op)->type == 'y'; /* `where`: the condition may have any type */
     if (reals && !choose) return call_real(p, e) != 0;
-    for (int32_t i = e->a; i; i = p->l->ex.at[i].next, ++n) args[n] = choose && !n ? holds(p, i) : whole(p, i);
+    for (int32_t i = e->a; i; i = p->loops->ex.at[i].next, ++n) args[n] = choose && !n ? holds(p, i) : whole(p, i);
     memcpy(without_sign, args, sizeof args);
     return unsig ? (int64_t)math_eval_unsigned(e->op, without_sign) : math_eval_int(e->op, args);
 }
@@ -311,7 +312,7 @@ static int64_t divide(struct interp *p, const struct ex *e, bool remainder)
 /* Evaluates an integer expression. */
 static int64_t whole(struct interp *p, int32_t node)
 {
-    const struct ex *e = &p->l->ex.at[node];
+    const struct ex *e = &p->loops->ex.at[node];
     switch (e->kind) {
     case EX_INT: return e->u.i;
     case EX_IVAR: return p->ivar[e->tensor];
@@ -322,7 +323,7 @@ static int64_t whole(struct interp *p, int32_t node)
     case EX_FLOOR: return divide(p, e, false);
     case EX_MOD: return divide(p, e, true);
     case EX_READ: {
-        const struct loops_tensor *t = &p->l->tensors.at[e->tensor];
+        const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
         int64_t at = offset(p, t, e->a, e->b != 0);
         if (at < 0) return e->b ? whole(p, e->b) : 0;
         return load_int(memory(p, e->tensor), at, t->dtype);
@@ -343,7 +344,7 @@ static int64_t whole(struct interp *p, int32_t node)
 
 static double real(struct interp *p, int32_t node)
 {
-    const struct ex *e = &p->l->ex.at[node];
+    const struct ex *e = &p->loops->ex.at[node];
     enum value v = value_of(p, node);
     if (v == INT) return (double)whole(p, node);
     if (v == UNSIGNED) return (double)(uint64_t)whole(p, node);
@@ -355,7 +356,7 @@ static double real(struct interp *p, int32_t node)
     case EX_MUL: return real(p, e->a) * real(p, e->b);
     case EX_DIV: return real(p, e->a) / real(p, e->b);
     case EX_READ: {
-        const struct loops_tensor *t = &p->l->tensors.at[e->tensor];
+        const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
         int64_t at = offset(p, t, e->a, e->b != 0);
         if (at < 0) return e->b ? real(p, e->b) : 0;
         if (dtype_def((enum sol_dtype)t->dtype)->is_float) return load_real(memory(p, e->tensor), at, t->dtype);
@@ -386,12 +387,12 @@ static bool compare(int op, int order) /* order: -1, 0, 1 */
 
 static bool holds(struct interp *p, int32_t node)
 {
-    const struct ex *e = &p->l->ex.at[node];
+    const struct ex *e = &p->loops->ex.at[node];
     switch (e->kind) {
     case EX_TEST: return holds(p, e->a);
     case EX_AND:
     case EX_OR:
-        for (int32_t i = e->a; i; i = p->l->ex.at[i].next)
+        for (int32_t i = e->a; i; i = p->loops->ex.at[i].next)
             if (holds(p, i) == (e->kind == EX_OR)) return e->kind == EX_OR;
         return e->kind == EX_AND;
     case EX_CMP: {
@@ -438,8 +439,8 @@ static void store_value(struct interp *p, int32_t value, const struct acc *a, vo
 
 static void store(struct interp *p, const struct loops_stmt *s)
 {
-    const struct ex *e = &p->l->ex.at[s->value];
-    const struct loops_tensor *t = &p->l->tensors.at[s->out[0]];
+    const struct ex *e = &p->loops->ex.at[s->value];
+    const struct loops_tensor *t = &p->loops->tensors.at[s->out[0]];
     int64_t at = offset(p, t, s->index, false);
     if (at < 0) return;
     if (s->nout == 1) {
@@ -451,7 +452,7 @@ static void store(struct interp *p, const struct loops_stmt *s)
     if (e->op == RED_MOMENTS && !a.n) a.r = NAN;
     if (e->op == RED_MAXAT || e->op == RED_MINAT) a.at = a.n ? a.at : 0;
     if (p->data[s->out[0]]) store_value(p, s->value, &a, p->data[s->out[0]], at, t->dtype);
-    store_second(e, &a, p->data[s->out[1]], at, p->l->tensors.at[s->out[1]].dtype);
+    store_second(e, &a, p->data[s->out[1]], at, p->loops->tensors.at[s->out[1]].dtype);
 }
 
 static void nest(struct interp *p, const struct loops_stmt *s, uint64_t left)
@@ -461,7 +462,7 @@ static void nest(struct interp *p, const struct loops_stmt *s, uint64_t left)
         return;
     }
     int ivar = __builtin_ctzll(left);
-    for (int64_t i = 0; i < p->l->ivars.at[ivar].size && !p->status; ++i) {
+    for (int64_t i = 0; i < p->loops->ivars.at[ivar].size && !p->status; ++i) {
         p->ivar[ivar] = i;
         nest(p, s, left & (left - 1));
     }
@@ -469,7 +470,7 @@ static void nest(struct interp *p, const struct loops_stmt *s, uint64_t left)
 
 static int scan(struct interp *p, int first)
 {
-    const struct loops *loops = p->l;
+    const struct loops *loops = p->loops;
     const struct loops_stmt *s = &loops->stmts.at[first];
     int end = first;
     int64_t n = loops->ivars.at[s->scan_ivar].size;
@@ -485,9 +486,9 @@ static int scan(struct interp *p, int first)
 
 static sol_status temps(struct interp *p, struct arena *a, void *const *data)
 {
-    p->data = NEW_ARRAY(a, void *, p->l->tensors.n + 1);
-    for (int i = 0; i < p->l->tensors.n; ++i) {
-        const struct loops_tensor *t = &p->l->tensors.at[i];
+    p->data = NEW_ARRAY(a, void *, p->loops->tensors.n + 1);
+    for (int i = 0; i < p->loops->tensors.n; ++i) {
+        const struct loops_tensor *t = &p->loops->tensors.at[i];
         int64_t n;
         p->data[i] = t->role == LOOPS_TEMP || t->role == LOOPS_TABLE ? NULL : data[i];
         if (t->role != LOOPS_TEMP) continue;
@@ -495,7 +496,7 @@ static sol_status temps(struct interp *p, struct arena *a, void *const *data)
         size_t bytes = (size_t)n * dtype_def((enum sol_dtype)t->dtype)->bytes;
         p->data[i] = arena_try(a, bytes);
         if (!p->data[i])
-            return ctx_fail(p->ctx, SOL_ERR_NOMEM, "%s: no memory for %s (%zu bytes)", p->l->name, t->name, bytes);
+            return ctx_fail(p->ctx, SOL_ERR_NOMEM, "%s: no memory for %s (%zu bytes)", p->loops->name, t->name, bytes);
     }
     return ctx_check(p->ctx);
 }
@@ -526,11 +527,11 @@ static const struct loops *with_bodies(struct arena *a, const struct loops *loop
 
 sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *loops, void *const *data)
 {
-    struct interp p = {.ctx = ctx, .l = loops, .rand = math_row("rand")};
+    struct interp p = {.ctx = ctx, .loops = loops, .rand = math_row("rand")};
     struct arena *a = arena_create(ctx);
     if (!a) return SOL_ERR_NOMEM;
-    p.l = with_bodies(a, loops, &p.body);
-    p.value = NEW_ARRAY(a, uint8_t, p.l->ex.n);
+    p.loops = with_bodies(a, loops, &p.body);
+    p.value = NEW_ARRAY(a, uint8_t, p.loops->ex.n);
     p.status = temps(&p, a, data);
     for (int i = 0; i < loops->stmts.n && !p.status;) {
         if (loops->stmts.at[i].scan_step) {

@@ -388,20 +388,20 @@ void ex_walk(const struct loops *loops, int32_t node, void (*visit)(void *user, 
 }
 
 struct data_read {
-    const struct loops *l;
+    const struct loops *loops;
     bool found;
 };
 
 static void find_data(void *user, int32_t node)
 {
     struct data_read *r = user;
-    const struct ex *e = &r->l->ex.at[node];
-    r->found |= e->kind == EX_READ && r->l->tensors.at[e->tensor].role != LOOPS_TABLE;
+    const struct ex *e = &r->loops->ex.at[node];
+    r->found |= e->kind == EX_READ && r->loops->tensors.at[e->tensor].role != LOOPS_TABLE;
 }
 
 bool ex_reads_data(const struct loops *loops, int32_t node)
 {
-    struct data_read r = {.l = loops};
+    struct data_read r = {.loops = loops};
     ex_walk(loops, node, find_data, &r);
     return r.found;
 }

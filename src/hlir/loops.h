@@ -235,8 +235,8 @@ const struct loops *rewrite_split_ivars(const struct loops *loops);
 /* Makes loops of n statements, without unused tensors and index variables. The time for one part depends on its own
  * size only, so splitting loops into many parts is linear. */
 struct rewrite_part {
-    const struct loops *l;
-    int *map, *seen; /* by tensor of l: tensor of the part, -1: none; the tensors seen so far */
+    const struct loops *loops;
+    int *map, *seen; /* by tensor of loops: tensor of the part, -1: none; the tensors seen so far */
 };
 struct rewrite_part rewrite_parts(const struct loops *loops);
 struct loops *rewrite_part(const struct rewrite_part *all, int first, int n);
@@ -248,12 +248,12 @@ bool rewrite_reads(const struct loops *loops, int32_t node, int tensor);
 /* -- order.c: sorts statements by dependence and marks scans */
 sol_status loops_order(struct sol_ctx *ctx, struct loops *loops);
 
-/* -- mixed_radix.c: index variables that occur as L//a and L%a. radix_find walks expressions of `l`. Then radix_cuts
- * gives the number of places to cut an index variable at (0: none). radix_ivars creates its digits, index variables
- * of `to` (which may be `l` itself), and returns the sum that replaces it. */
+/* -- mixed_radix.c: index variables that occur as L//a and L%a. radix_find walks expressions of `loops`. Then
+ * radix_cuts gives the number of places to cut an index variable at (0: none). radix_ivars creates its digits, index
+ * variables of `to` (which may be `loops` itself), and returns the sum that replaces it. */
 #define RADIX_MAX_CUTS 8
 struct mixed_radix {
-    const struct loops *l;
+    const struct loops *loops;
     uint64_t bad;                                /* index variables that must not be cut */
     int64_t by[LOOPS_MAX_IVARS][RADIX_MAX_CUTS]; /* by index variable: the divisors found, ascending */
     int n[LOOPS_MAX_IVARS];

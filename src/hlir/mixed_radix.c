@@ -23,17 +23,17 @@ static void cut_add(struct mixed_radix *d, int ivar, int64_t by)
 static void cut_visit(void *user, int32_t node)
 {
     struct mixed_radix *d = user;
-    const struct ex *e = &d->l->ex.at[node];
+    const struct ex *e = &d->loops->ex.at[node];
     if (e->kind != EX_FLOOR && e->kind != EX_MOD) return;
-    if (d->l->ex.at[e->b].kind != EX_INT) return;
-    int64_t by = d->l->ex.at[e->b].u.i, scale = 1;
+    if (d->loops->ex.at[e->b].kind != EX_INT) return;
+    int64_t by = d->loops->ex.at[e->b].u.i, scale = 1;
     int32_t a = e->a;
-    while (d->l->ex.at[a].kind == EX_FLOOR && d->l->ex.at[d->l->ex.at[a].b].kind == EX_INT) {
-        scale = size_mul(scale, d->l->ex.at[d->l->ex.at[a].b].u.i);
-        a = d->l->ex.at[a].a;
+    while (d->loops->ex.at[a].kind == EX_FLOOR && d->loops->ex.at[d->loops->ex.at[a].b].kind == EX_INT) {
+        scale = size_mul(scale, d->loops->ex.at[d->loops->ex.at[a].b].u.i);
+        a = d->loops->ex.at[a].a;
     }
     struct affine f;
-    if (!ex_affine(d->l, a, &f)) return;
+    if (!ex_affine(d->loops, a, &f)) return;
     const int64_t cut = size_mul(by, scale);
     if (cut == SIZE_BAD) return;
     for (int i = 0; i < f.n; i++) {
@@ -47,13 +47,13 @@ static void cut_visit(void *user, int32_t node)
 
 void radix_find(struct mixed_radix *d, int32_t node)
 {
-    ex_walk(d->l, node, cut_visit, d);
+    ex_walk(d->loops, node, cut_visit, d);
 }
 
 /* Cuts at the size or above have no effect. Of sizes that vary, each must be a multiple of the one before by itself. */
 int radix_cuts(const struct mixed_radix *d, int ivar)
 {
-    int64_t last = 1, size = d->l->ivars.at[ivar].size;
+    int64_t last = 1, size = d->loops->ivars.at[ivar].size;
     int n = 0;
     if (d->bad >> ivar & 1) return 0;
     while (n < d->n[ivar] && !size_le(size, d->by[ivar][n])) {
@@ -66,7 +66,7 @@ int radix_cuts(const struct mixed_radix *d, int ivar)
 
 int32_t radix_ivars(const struct mixed_radix *d, int ivar, struct loops *to)
 {
-    const struct loops_ivar l = d->l->ivars.at[ivar];
+    const struct loops_ivar l = d->loops->ivars.at[ivar];
     int32_t sum = ex_int(to, 0);
     int64_t above = l.size;
     for (int i = radix_cuts(d, ivar) - 1; i >= -1; i--) {

@@ -5,7 +5,7 @@
 
 struct order {
     struct sol_ctx *ctx;
-    struct loops *l;
+    struct loops *loops;
     struct loops_stmt *from; /* the original order */
     int n, count, top;
     int *index, *low, *stack;
@@ -42,7 +42,7 @@ struct visitor {
 static void need(void *user, int32_t node)
 {
     struct visitor *v = user;
-    const struct ex *e = &v->o->l->ex.at[node];
+    const struct ex *e = &v->o->loops->ex.at[node];
     if (e->kind != EX_READ) return;
     for (int w = 0; w < v->o->n; ++w)
         if (writes(&v->o->from[w], e->tensor)) set_bit(v->row, w);
@@ -53,8 +53,8 @@ static void walk(struct order *o, int stmt, void (*visit)(void *, int32_t), stru
     const struct loops_stmt *s = &o->from[stmt];
     v->o = o;
     v->reader = stmt;
-    for (int32_t i = s->index; i; i = o->l->ex.at[i].next) ex_walk(o->l, i, visit, v);
-    ex_walk(o->l, s->value, visit, v);
+    for (int32_t i = s->index; i; i = o->loops->ex.at[i].next) ex_walk(o->loops, i, visit, v);
+    ex_walk(o->loops, s->value, visit, v);
 }
 
 /* By how much, and along which index variable, a read of what `w` writes is shifted. False: it is not shifted. */
@@ -77,13 +77,13 @@ static void inside(void *user, int32_t node)
 {
     struct visitor *v = user;
     struct order *o = v->o;
-    const struct ex *e = &o->l->ex.at[node];
+    const struct ex *e = &o->loops->ex.at[node];
     if (e->kind != EX_READ) return;
     for (int w = 0; w < o->n; ++w) {
         int ivar = -1;
         int64_t by = 0;
         if (!o->in_group[w] || !writes(&o->from[w], e->tensor)) continue;
-        if (!shift(o->l, &o->from[w], e->a, &ivar, &by)) {
+        if (!shift(o->loops, &o->from[w], e->a, &ivar, &by)) {
             set_bit(v->row, w);
             continue;
         }
@@ -91,7 +91,7 @@ static void inside(void *user, int32_t node)
         if (v->ivar >= 0 && (v->ivar != ivar || v->step != step) && !o->status)
             o->status =
                 ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: a cycle over more than one index variable or direction (%s)",
-                         o->l->name, o->l->tensors.at[e->tensor].name);
+                         o->loops->name, o->loops->tensors.at[e->tensor].name);
         v->ivar = ivar;
         v->step = step;
     }
@@ -100,8 +100,8 @@ static void inside(void *user, int32_t node)
 static sol_status no_scan(struct order *o, int stmt)
 {
     if (!o->status)
-        o->status = ctx_fail(o->ctx, SOL_ERR_INVALID, "%s: %s depends on itself within a step", o->l->name,
-                             o->l->tensors.at[o->from[stmt].out[0]].name);
+        o->status = ctx_fail(o->ctx, SOL_ERR_INVALID, "%s: %s depends on itself within a step", o->loops->name,
+                             o->loops->tensors.at[o->from[stmt].out[0]].name);
     return o->status;
 }
 
@@ -118,23 +118,24 @@ static void rename_ivar(struct loops *loops, int from, int to, struct loops_stmt
 
 static sol_status emit_scan(struct order *o, struct visitor *v, const int *sequence, int n)
 {
-    struct loops *l = o->l;
+    struct loops *loops = o->loops;
     int ivar = v->ivar;
     bool used = false;
-    for (int i = 0; i < l->stmts.n; ++i) used |= l->stmts.at[i].scan_step && l->stmts.at[i].scan_ivar == ivar;
-    if (used && l->ivars.n == LOOPS_MAX_IVARS)
-        return ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: more than %d loops", l->name, LOOPS_MAX_IVARS);
+    for (int i = 0; i < loops->stmts.n; ++i)
+        used |= loops->stmts.at[i].scan_step && loops->stmts.at[i].scan_ivar == ivar;
+    if (used && loops->ivars.n == LOOPS_MAX_IVARS)
+        return ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: more than %d loops", loops->name, LOOPS_MAX_IVARS);
     if (used) {
-        struct loops_ivar from = l->ivars.at[ivar];
-        ivar = loops_ivar(l, from.name, from.size);
+        struct loops_ivar from = loops->ivars.at[ivar];
+        ivar = loops_ivar(loops, from.name, from.size);
     }
     for (int i = 0; i < n; ++i) {
         struct loops_stmt s = o->from[sequence[i]];
-        if (!(stmt_ivars(l, &s) >> v->ivar & 1)) return no_scan(o, sequence[i]);
-        if (used) rename_ivar(l, v->ivar, ivar, &s);
+        if (!(stmt_ivars(loops, &s) >> v->ivar & 1)) return no_scan(o, sequence[i]);
+        if (used) rename_ivar(loops, v->ivar, ivar, &s);
         s.scan_ivar = (uint8_t)ivar;
         s.scan_step = (int8_t)v->step;
-        loops_stmt(l, s);
+        loops_stmt(loops, s);
     }
     return SOL_OK;
 }
@@ -143,10 +144,10 @@ static sol_status emit_scan(struct order *o, struct visitor *v, const int *seque
 static sol_status emit(struct order *o, const int *group, int n)
 {
     struct visitor v = {.ivar = -1};
-    int *sequence = NEW_ARRAY(o->l->arena, int, n), done = 0;
-    uint64_t *now = NEW_ARRAY(o->l->arena, uint64_t, (size_t)o->n * (size_t)o->words);
+    int *sequence = NEW_ARRAY(o->loops->arena, int, n), done = 0;
+    uint64_t *now = NEW_ARRAY(o->loops->arena, uint64_t, (size_t)o->n * (size_t)o->words);
     if (n == 1 && !get_bit(o->needs + group[0] * o->words, group[0])) {
-        loops_stmt(o->l, o->from[group[0]]);
+        loops_stmt(o->loops, o->from[group[0]]);
         return SOL_OK;
     }
     for (int i = 0; i < n; ++i) o->in_group[group[i]] = true;
@@ -199,7 +200,7 @@ static void connect(struct order *o, int v)
     do o->on_stack[o->stack[--first]] = false;
     while (o->stack[first] != v);
     int n = o->top - first;
-    int *group = arena_memdup(o->l->arena, o->stack + first, (size_t)n * sizeof *group);
+    int *group = arena_memdup(o->loops->arena, o->stack + first, (size_t)n * sizeof *group);
     o->top = first;
     ascending(group, n);
     o->status = emit(o, group, n);
@@ -208,7 +209,7 @@ static void connect(struct order *o, int v)
 sol_status loops_order(struct sol_ctx *ctx, struct loops *loops)
 {
     struct order o = {.ctx = ctx,
-                      .l = loops,
+                      .loops = loops,
                       .from =
                           arena_memdup(loops->arena, loops->stmts.at, (size_t)loops->stmts.n * sizeof *loops->stmts.at),
                       .n = loops->stmts.n,

@@ -224,7 +224,7 @@ void loops_print(const struct loops *loops, struct text *out)
 
 /* Index variables of the head: one for each purpose and size, with a name that no loop has. */
 struct heads {
-    const struct loops *l;
+    const struct loops *loops;
     struct text sizes;
     VECTOR(struct head {
         char purpose;
@@ -236,10 +236,10 @@ struct heads {
 
 static bool is_ivar(const struct heads *h, const char *name)
 {
-    for (int i = 0; i < h->l->ivars.n; ++i)
-        if (!strcmp(h->l->ivars.at[i].name, name)) return true;
-    for (int i = 0; i < h->l->tensors.n; ++i)
-        if (h->l->tensors.at[i].formula && !strcmp(h->l->tensors.at[i].ivar, name)) return true;
+    for (int i = 0; i < h->loops->ivars.n; ++i)
+        if (!strcmp(h->loops->ivars.at[i].name, name)) return true;
+    for (int i = 0; i < h->loops->tensors.n; ++i)
+        if (h->loops->tensors.at[i].formula && !strcmp(h->loops->tensors.at[i].ivar, name)) return true;
     return false;
 }
 
@@ -254,9 +254,9 @@ static const char *head_ivar(struct heads *h, char purpose, int64_t size)
         if (h->all.at[i].purpose == purpose && h->all.at[i].size == size) return h->all.at[i].name;
     struct head head = {purpose, size, NULL};
     int number = h->all.n;
-    do head.name = arena_printf(h->l->arena, "%c%d", purpose, number);
+    do head.name = arena_printf(h->loops->arena, "%c%d", purpose, number);
     while (is_ivar(h, head.name) && (number += 64));
-    PUSH(h->l->arena, h->all, head);
+    PUSH(h->loops->arena, h->all, head);
     put_size(h, head.name, size);
     return head.name;
 }
@@ -264,8 +264,8 @@ static const char *head_ivar(struct heads *h, char purpose, int64_t size)
 static void show_heads(struct heads *h, enum loops_role role, char (*purpose)[SOL_MAX_DIMS], const char *before,
                        struct text *out)
 {
-    for (int i = 0; i < h->l->tensors.n; ++i) {
-        const struct loops_tensor *t = &h->l->tensors.at[i];
+    for (int i = 0; i < h->loops->tensors.n; ++i) {
+        const struct loops_tensor *t = &h->loops->tensors.at[i];
         if (t->role != role) continue;
         text_put(out, "%s %s:%s[", before, t->name, dtype_def((enum sol_dtype)t->dtype)->name);
         for (int d = 0; d < t->ndim; ++d) {
@@ -279,7 +279,7 @@ static void show_heads(struct heads *h, enum loops_role role, char (*purpose)[SO
 
 void loops_print_row(const struct loops *loops, char (*purpose)[SOL_MAX_DIMS], struct text *out)
 {
-    struct heads h = {.l = loops, .sizes = text_new(loops->arena)};
+    struct heads h = {.loops = loops, .sizes = text_new(loops->arena)};
     struct text tables = text_new(loops->arena);
     show_heads(&h, LOOPS_INPUT, purpose, "", out);
     show_heads(&h, LOOPS_OUTPUT, purpose, " ->", out);

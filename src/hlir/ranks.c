@@ -179,7 +179,7 @@ static void rank_rules(struct ranks *k)
         int at = root(k, r->ivars.at[rule->ivar].base);
         int32_t v = bind_lower(k->b, rule->expr, -1);
         if (k->b->status) return;
-        const struct ex *e = &k->b->l->ex.at[v];
+        const struct ex *e = &k->b->loops->ex.at[v];
         if (e->kind != EX_INT || e->u.i < 0 || e->u.i > SOL_MAX_DIMS) {
             bind_fail(k->b, "%s is not a number of dimensions (0..%d)", rule->text, SOL_MAX_DIMS);
             return;

@@ -206,7 +206,7 @@ int rewrite_tensor(struct loops *to, const struct loops *from, int i)
 const struct loops *rewrite_split_ivars(const struct loops *loops)
 {
     struct mixed_radix *d = NEW(loops->arena, struct mixed_radix);
-    d->l = loops;
+    d->loops = loops;
     for (int i = 0; i < loops->stmts.n; i++) {
         if (loops->stmts.at[i].scan_step) d->bad |= UINT64_C(1) << loops->stmts.at[i].scan_ivar;
         radix_find(d, loops->stmts.at[i].value);
@@ -249,7 +249,7 @@ static void see_tensor(struct seen *s, int tensor)
 static void seen_visit(void *user, int32_t node)
 {
     struct seen *s = user;
-    const struct ex *e = &s->all->l->ex.at[node];
+    const struct ex *e = &s->all->loops->ex.at[node];
     if (e->kind == EX_READ) see_tensor(s, e->tensor);
     if (e->kind == EX_IVAR) s->ivars |= UINT64_C(1) << e->tensor;
     if (e->kind == EX_RED) s->ivars |= e->u.bound;
@@ -264,14 +264,14 @@ struct rewrite_part rewrite_parts(const struct loops *loops)
 {
     const int n = loops->tensors.n;
     struct rewrite_part all = {
-        .l = loops, .map = NEW_ARRAY(loops->arena, int, n + 1), .seen = NEW_ARRAY(loops->arena, int, n + 1)};
+        .loops = loops, .map = NEW_ARRAY(loops->arena, int, n + 1), .seen = NEW_ARRAY(loops->arena, int, n + 1)};
     for (int i = 0; i < n; i++) all.map[i] = -1;
     return all;
 }
 
 struct loops *rewrite_part(const struct rewrite_part *all, int first, int n)
 {
-    const struct loops *loops = all->l;
+    const struct loops *loops = all->loops;
     struct seen s = {.all = all};
     for (int i = first; i < first + n; i++) {
         const struct loops_stmt *st = &loops->stmts.at[i];
@@ -299,7 +299,7 @@ struct loops *rewrite_sweep(const struct loops *loops)
 /* -- questions */
 
 struct find {
-    const struct loops *l;
+    const struct loops *loops;
     int tensor;
     bool found;
 };
@@ -307,25 +307,25 @@ struct find {
 static void find_reduction(void *user, int32_t node)
 {
     struct find *f = user;
-    if (f->l->ex.at[node].kind == EX_RED) f->found = true;
+    if (f->loops->ex.at[node].kind == EX_RED) f->found = true;
 }
 
 static void find_read(void *user, int32_t node)
 {
     struct find *f = user;
-    if (f->l->ex.at[node].kind == EX_READ && f->l->ex.at[node].tensor == f->tensor) f->found = true;
+    if (f->loops->ex.at[node].kind == EX_READ && f->loops->ex.at[node].tensor == f->tensor) f->found = true;
 }
 
 bool rewrite_has_reduction(const struct loops *loops, int32_t node)
 {
-    struct find f = {.l = loops};
+    struct find f = {.loops = loops};
     ex_walk(loops, node, find_reduction, &f);
     return f.found;
 }
 
 bool rewrite_reads(const struct loops *loops, int32_t node, int tensor)
 {
-    struct find f = {.l = loops, .tensor = tensor};
+    struct find f = {.loops = loops, .tensor = tensor};
     ex_walk(loops, node, find_read, &f);
     return f.found;
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 struct check {
-    const struct loops *l;
+    const struct loops *loops;
     struct text *why;
     uint8_t *state; /* by node: 0 not seen, 1 in progress, 2 good */
     int stmt;
@@ -32,8 +32,8 @@ static bool check_node(struct check *c, int32_t node);
 static bool check_list(struct check *c, int32_t first, int want, const char *what)
 {
     int n = 0;
-    for (int32_t i = first; i; i = c->l->ex.at[i].next) {
-        if (++n > c->l->ex.n) return wrong(c, "%s: expected a list, got a ring of nodes", what);
+    for (int32_t i = first; i; i = c->loops->ex.at[i].next) {
+        if (++n > c->loops->ex.n) return wrong(c, "%s: expected a list, got a ring of nodes", what);
         if (!check_node(c, i)) return false;
     }
     if (want < 0 ? n > 0 : n == want) return true;
@@ -42,15 +42,15 @@ static bool check_list(struct check *c, int32_t first, int want, const char *wha
 
 static bool check_read(struct check *c, const struct ex *e)
 {
-    if (e->tensor >= c->l->tensors.n)
-        return wrong(c, "a read: expected a tensor below %d, got %d", c->l->tensors.n, e->tensor);
-    const struct loops_tensor *t = &c->l->tensors.at[e->tensor];
+    if (e->tensor >= c->loops->tensors.n)
+        return wrong(c, "a read: expected a tensor below %d, got %d", c->loops->tensors.n, e->tensor);
+    const struct loops_tensor *t = &c->loops->tensors.at[e->tensor];
     return check_list(c, e->a, t->ndim, "indices of a read") && (!e->b || check_node(c, e->b));
 }
 
 static bool check_reduction(struct check *c, const struct ex *e)
 {
-    const int n = c->l->ivars.n;
+    const int n = c->loops->ivars.n;
     if (!reduce_at(e->op)) return wrong(c, "a reduction: expected a row of reduce.def, got %d", e->op);
     if (n < LOOPS_MAX_IVARS && e->u.bound >> n)
         return wrong(c, "a reduction: expected index variables below %d, got set %#llx", n,
@@ -64,8 +64,8 @@ static bool check_kind(struct check *c, const struct ex *e)
     case EX_INT:
     case EX_REAL: return true;
     case EX_IVAR:
-        if (e->tensor < c->l->ivars.n) return true;
-        return wrong(c, "expected an index variable below %d, got %d", c->l->ivars.n, e->tensor);
+        if (e->tensor < c->loops->ivars.n) return true;
+        return wrong(c, "expected an index variable below %d, got %d", c->loops->ivars.n, e->tensor);
     case EX_NEG:
     case EX_TEST: return check_node(c, e->a);
     case EX_ADD:
@@ -88,11 +88,11 @@ static bool check_kind(struct check *c, const struct ex *e)
 
 static bool check_node(struct check *c, int32_t node)
 {
-    if (node <= 0 || node >= c->l->ex.n) return wrong(c, "expected a node below %d, got %d", c->l->ex.n, node);
+    if (node <= 0 || node >= c->loops->ex.n) return wrong(c, "expected a node below %d, got %d", c->loops->ex.n, node);
     if (c->state[node] == 1) return wrong(c, "node %d is below itself", node);
     if (c->state[node] == 2) return true;
     c->state[node] = 1;
-    if (!check_kind(c, &c->l->ex.at[node])) return false;
+    if (!check_kind(c, &c->loops->ex.at[node])) return false;
     c->state[node] = 2;
     return true;
 }
@@ -110,11 +110,11 @@ static bool leaves(int64_t low, int64_t high, int64_t size)
 /* A read must stay inside its tensor unless it has a guard or a value for outside. */
 static bool check_inside(struct check *c, const struct ex *e)
 {
-    const struct loops_tensor *t = &c->l->tensors.at[e->tensor];
+    const struct loops_tensor *t = &c->loops->tensors.at[e->tensor];
     int d = 0;
-    for (int32_t i = e->a; i; i = c->l->ex.at[i].next, d++) {
+    for (int32_t i = e->a; i; i = c->loops->ex.at[i].next, d++) {
         int64_t low, high;
-        if (ex_reads_data(c->l, i) || !ex_bounds(c->l, i, &low, &high) || size_lt(high, low)) continue;
+        if (ex_reads_data(c->loops, i) || !ex_bounds(c->loops, i, &low, &high) || size_lt(high, low)) continue;
         if (leaves(low, high, t->shape[d]))
             return wrong(c, "a read of %s, dimension %d: expected an index in 0..%lld, got %lld..%lld", t->name, d,
                          (long long)t->shape[d] - 1, (long long)low, (long long)high);
@@ -128,16 +128,16 @@ static bool check_children(struct check *c, const struct ex *e, bool guarded)
     /* `where` evaluates its condition first */
     const bool lazy = e->kind == EX_AND || e->kind == EX_OR || e->kind == EX_CALL;
     if (e->kind == EX_INT || e->kind == EX_REAL || e->kind == EX_IVAR) return true;
-    for (int32_t i = e->a; i; i = list ? c->l->ex.at[i].next : 0)
+    for (int32_t i = e->a; i; i = list ? c->loops->ex.at[i].next : 0)
         if (!check_places(c, i, guarded || lazy)) return false;
     return !e->b || check_places(c, e->b, guarded || (e->kind == EX_RED && e->a));
 }
 
 static bool check_places(struct check *c, int32_t node, bool guarded)
 {
-    const struct ex *e = &c->l->ex.at[node];
-    if (e->kind == EX_RED && !ivars_points(c->l, e->u.bound)) return true; /* it never runs */
-    if (e->kind == EX_READ && !e->b && !guarded && ivars_points(c->l, ex_ivars(c->l, node)))
+    const struct ex *e = &c->loops->ex.at[node];
+    if (e->kind == EX_RED && !ivars_points(c->loops, e->u.bound)) return true; /* it never runs */
+    if (e->kind == EX_READ && !e->b && !guarded && ivars_points(c->loops, ex_ivars(c->loops, node)))
         if (!check_inside(c, e)) return false;
     return check_children(c, e, guarded);
 }
@@ -146,7 +146,7 @@ static bool check_places(struct check *c, int32_t node, bool guarded)
 
 static bool check_write(struct check *c, const struct loops_stmt *s, int o)
 {
-    const struct loops *loops = c->l;
+    const struct loops *loops = c->loops;
     if (s->out[o] >= loops->tensors.n)
         return wrong(c, "expected to write a tensor below %d, got %d", loops->tensors.n, s->out[o]);
     const struct loops_tensor *t = &loops->tensors.at[s->out[o]];
@@ -175,7 +175,7 @@ static int results(const struct loops *loops, const struct loops_stmt *s)
 
 static bool check_stmt(struct check *c)
 {
-    const struct loops *loops = c->l;
+    const struct loops *loops = c->loops;
     const struct loops_stmt *s = &loops->stmts.at[c->stmt];
     if (s->nout < 1 || s->nout > COUNT_OF(s->out)) return wrong(c, "expected 1 to 3 results, got %d", s->nout);
     if (s->scan_step && s->scan_ivar >= loops->ivars.n)
@@ -203,9 +203,9 @@ struct order {
 static void see_read(void *user, int32_t node)
 {
     struct order *o = user;
-    const struct ex *e = &o->c->l->ex.at[node];
+    const struct ex *e = &o->c->loops->ex.at[node];
     if (e->kind != EX_READ) return;
-    const int role = o->c->l->tensors.at[e->tensor].role;
+    const int role = o->c->loops->tensors.at[e->tensor].role;
     if (role != LOOPS_OUTPUT && role != LOOPS_TEMP) return;
     if (o->first[e->tensor] >= MAX(o->c->stmt, o->scan_to)) o->bad = e->tensor;
 }
@@ -219,7 +219,7 @@ static bool is_empty(const struct loops_tensor *t)
 
 static bool check_order(struct check *c)
 {
-    const struct loops *loops = c->l;
+    const struct loops *loops = c->loops;
     struct order o = {.c = c, .first = NEW_ARRAY(c->why->arena, int, loops->tensors.n + 1), .bad = -1};
     for (int t = 0; t < loops->tensors.n; t++) o.first[t] = loops->stmts.n;
     for (int i = loops->stmts.n - 1; i >= 0; i--)
@@ -246,7 +246,7 @@ static bool check_order(struct check *c)
 
 static bool check_tensors(const struct check *c)
 {
-    const struct loops *loops = c->l;
+    const struct loops *loops = c->loops;
     struct map *names = map_create(c->why->arena);
     for (int i = 0; i < loops->ivars.n; i++)
         if (loops->ivars.at[i].size < 0)
@@ -265,7 +265,7 @@ static bool check_tensors(const struct check *c)
 
 bool loops_verify(const struct loops *loops, struct text *out_why)
 {
-    struct check c = {.l = loops, .why = out_why, .stmt = -1};
+    struct check c = {.loops = loops, .why = out_why, .stmt = -1};
     c.state = NEW_ARRAY(out_why->arena, uint8_t, loops->ex.n + 1);
     if (loops->ivars.n > LOOPS_MAX_IVARS)
         return wrong(&c, "expected at most %d index variables, got %d", LOOPS_MAX_IVARS, loops->ivars.n);

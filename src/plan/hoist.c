@@ -79,7 +79,8 @@ static int32_t index_of(struct loops *loops, uint64_t set, int64_t *out_shape, i
     return *out_n ? ex_list(loops, *out_n, index) : 0;
 }
 
-/* Returns the statement `reduced[variables] = reduction`, and in `l` the read that replaces the reduction. */
+/* Returns the statement `reduced[variables] = reduction`, and in *out_read the read of `loops` that replaces the
+ * reduction. */
 static const struct loops *move_out(struct plan *p, struct loops *loops, const char *label, int32_t node,
                                     enum sol_dtype type, int32_t *out_read)
 {

@@ -67,28 +67,28 @@ static void own_purposes(const struct sol_tensor *t, char *purpose)
 /* -- what gains from channels-last: contractions, and windows over pixels. Without them it only costs reorders. */
 
 struct gain {
-    const struct loops *l;
+    const struct loops *loops;
     char (*input)[SOL_MAX_DIMS]; /* purposes of the user's tensors, by number */
     bool found;
 };
 
 /* Is the index one index variable, perhaps shifted or flipped? */
-static bool is_plain(const struct loops *l, int32_t index)
+static bool is_plain(const struct loops *loops, int32_t index)
 {
     struct affine f;
-    return ex_affine(l, index, &f) && (f.n == 0 || (f.n == 1 && (f.coef[0] == 1 || f.coef[0] == -1)));
+    return ex_affine(loops, index, &f) && (f.n == 0 || (f.n == 1 && (f.coef[0] == 1 || f.coef[0] == -1)));
 }
 
 static void see_gain(void *user, int32_t node)
 {
     struct gain *g = user;
-    const struct ex *e = &g->l->ex.at[node];
-    g->found |= ex_is_contraction(g->l, node);
-    const struct sol_tensor *t = e->kind == EX_READ ? g->l->tensors.at[e->tensor].user : NULL;
+    const struct ex *e = &g->loops->ex.at[node];
+    g->found |= ex_is_contraction(g->loops, node);
+    const struct sol_tensor *t = e->kind == EX_READ ? g->loops->tensors.at[e->tensor].user : NULL;
     int d = 0;
-    for (int32_t i = t ? e->a : 0; i; i = g->l->ex.at[i].next, d++) {
+    for (int32_t i = t ? e->a : 0; i; i = g->loops->ex.at[i].next, d++) {
         const char purpose = t->role == TENSOR_INPUT ? g->input[t->index][d] : t->dim[d].purpose;
-        g->found |= purpose == 'P' && !is_plain(g->l, i);
+        g->found |= purpose == 'P' && !is_plain(g->loops, i);
     }
 }
 
@@ -99,7 +99,7 @@ static bool gains_from_channels_last(const struct plan *p)
         if (!purposes_from_readers(p->g->inputs.at[i], input[i])) own_purposes(p->g->inputs.at[i], input[i]);
     for (int i = 0; i < p->units.n; i++) {
         const struct unit *u = p->units.at[i];
-        struct gain g = {.l = u->loops, .input = input};
+        struct gain g = {.loops = u->loops, .input = input};
         for (int s = 0; !u->dead && !u->opaque && s < u->loops->stmts.n; s++)
             ex_walk(u->loops, u->loops->stmts.at[s].value, see_gain, &g);
         if (g.found) return true;
