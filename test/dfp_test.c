@@ -169,7 +169,7 @@ static void test_map_in_registers(void **state)
         const struct check_case c = {NORM, shapes[i], "e=1e-5", "x:0231 y:0231", 0, NULL};
         struct arena *a = arena_create(ctx);
         int64_t limits[8] = {0};
-        const struct loops *loops = check_bind(a, &c, limits);
+        const struct loops *loops = check_bind(a, &c, NULL, limits);
         if (!loops) fail_msg("%s", sol_error(ctx));
         struct memory *m = NEW_ARRAY(a, struct memory, loops->tensors.n);
         int64_t bytes = 0;

@@ -21,7 +21,9 @@
 
 struct check_case {
     const char *row;
-    const char *in;     /* "1,16,8,8 i64:3<5 -": shapes, types (f32), upper limits of integers; "-": missing */
+    /* "1,16,8,8 i64:3<5 -": shapes, types (f32), upper limits of integers; "-": missing. "#0,16,2*#1": sizes that vary
+     */
+    const char *in;
     const char *attrs;  /* "s=2 p=1,1 e=0.5 to=i64" */
     const char *layout; /* "x:0231+h1 y:0231"; tensors left out are row-major */
     double tolerance;   /* relative to the largest value; 0: 4e-6 */
@@ -80,9 +82,9 @@ static void check_place(const struct loops_tensor *t, const char *layout, struct
         const int d = order[i], h = d >= 2 ? halo : 0;
         m->stride[d] = step;
         m->halo_low[d] = m->halo_high[d] = h;
-        out->origin += h * step;
-        step *= t->shape[d] + 2 * h;
-        if (i == t->ndim - 1) step += gap;
+        out->origin = size_add(out->origin, size_mul(h, step));
+        step = size_mul(step, size_add(t->shape[d], 2 * h));
+        if (i == t->ndim - 1) step = size_add(step, gap);
     }
     out->stored_elements = step;
 }
@@ -137,7 +139,10 @@ static double check_number(int dtype, const char *data, int64_t i)
     }
 }
 
-static const struct loops *check_bind(struct arena *a, const struct check_case *c, int64_t *limits)
+enum { CHECK_DIMS = 3 };
+
+/* dims: sizes #0, #1, .., numbers or forms; NULL: there are none. */
+static const struct loops *check_bind(struct arena *a, const struct check_case *c, const int64_t *dims, int64_t *limits)
 {
     static const struct {
         const char *name;
@@ -156,8 +161,10 @@ static const struct loops *check_bind(struct arena *a, const struct check_case *
             }
         in[nin].missing = *w == '-';
         int64_t *shape = NEW_ARRAY(a, int64_t, SOL_MAX_DIMS);
-        while (*w >= '0' && *w <= '9') {
-            shape[in[nin].ndim++] = strtoll(w, &w, 10);
+        while ((*w >= '0' && *w <= '9') || *w == '#' || *w == '(') {
+            const char *end = size_parse(w, dims ? CHECK_DIMS : 0, dims, &shape[in[nin].ndim++]);
+            if (!end) return NULL;
+            w += end - w;
             if (*w == ',') w++;
         }
         in[nin].shape = shape;
@@ -225,13 +232,17 @@ static void *check_compile(struct sol_ctx *ctx, struct arena *a, const struct ch
     return handle;
 }
 
-static void check_run(const struct kernel *k, void *handle, char *const *p, int64_t piece, int32_t *error)
+static void check_run(const struct kernel *k, void *handle, char *const *p, const int64_t *sizes, int64_t piece,
+                      int32_t *error)
 {
     volatile int32_t where = 0;
     char *scratch = aligned_alloc(64, (size_t)(k->scratch_bytes + 127) / 64 * 64 * 3);
     memset(scratch, 0xff, (size_t)(k->scratch_bytes + 127) / 64 * 64 * 3);
-    const struct sol_frame f = {
-        .scratch = scratch, .scratch_bytes = (k->scratch_bytes + 63) / 64 * 64, .error = error, .error_step = &where};
+    const struct sol_frame f = {.scratch = scratch,
+                                .scratch_bytes = (k->scratch_bytes + 63) / 64 * 64,
+                                .error = error,
+                                .error_step = &where,
+                                .sizes = sizes};
     for (int s = 0; s < k->nstep; s++) {
         char name[32];
         snprintf(name, sizeof name, "KERNEL_%d", s);
@@ -386,8 +397,9 @@ struct checking {
     const struct loops *loops;
     struct memory *memory;
     struct check_tensor *t;
-    void **plain; /* by tensor: inputs, then the interpreter's results */
-    struct kernel kernel;
+    void **plain;         /* by tensor: inputs, then the interpreter's results */
+    struct kernel kernel; /* with numbers for sizes that vary */
+    const int64_t *sizes; /* what these are */
     void *handle;
     char **p; /* the kernel's operands */
     struct check_block *block;
@@ -399,6 +411,13 @@ static bool check_is_operand(const struct loops *loops, int i)
     return loops->tensors.at[i].role != LOOPS_TEMP && loops->tensors.at[i].role != LOOPS_TABLE;
 }
 
+static void check_layout(struct checking *k, int i)
+{
+    const struct loops_tensor *lt = &k->loops->tensors.at[i];
+    check_place(lt, check_word(k->c->layout, lt->name), &k->memory[i], &k->t[i]);
+    k->memory[i].constant = lt->role == LOOPS_INPUT && !strncmp(lt->name, "w", 1);
+}
+
 /* Allocates all tensors. Inputs have the data `given`, or random data. */
 static void check_store(struct checking *k, const void *const *given, const int64_t *limits)
 {
@@ -407,8 +426,7 @@ static void check_store(struct checking *k, const void *const *given, const int6
         struct check_tensor *t = &k->t[i];
         struct memory *m = &k->memory[i];
         if (!check_is_operand(k->loops, i)) continue;
-        check_place(lt, check_word(k->c->layout, lt->name), m, t);
-        m->constant = lt->role == LOOPS_INPUT && !strncmp(lt->name, "w", 1);
+        check_layout(k, i);
         t->elements = 1;
         for (int d = 0; d < lt->ndim; d++) t->elements *= lt->shape[d];
         const int bytes = dtype_def((enum sol_dtype)lt->dtype)->bytes;
@@ -477,7 +495,7 @@ static bool check_results(struct checking *k)
     int32_t error = 0;
     for (int pass = 0; pass < (k->tool->emulator ? 1 : COUNT_OF(pieces)); pass++) {
         if (!k->tool->emulator)
-            check_run(&k->kernel, k->handle, k->p, pieces[pass], &error);
+            check_run(&k->kernel, k->handle, k->p, k->sizes, pieces[pass], &error);
         else if (!check_emulate(k->ctx, k->a, k->tool, &k->kernel, k->block, k->np, &output))
             return check_say(k->c, "emulated program", output);
         if (error) return check_say(k->c, "kernel", "error flag set");
@@ -497,19 +515,41 @@ static bool check_results(struct checking *k)
     return true;
 }
 
+static struct checking check_new(const struct checking *like, const struct loops *loops)
+{
+    struct checking k = *like;
+    const int n = loops->tensors.n;
+    k.loops = loops;
+    k.memory = NEW_ARRAY(k.a, struct memory, n + 1);
+    k.t = NEW_ARRAY(k.a, struct check_tensor, n + 1);
+    k.plain = NEW_ARRAY(k.a, void *, n + 1);
+    k.p = NEW_ARRAY(k.a, char *, n + 8);
+    k.block = NEW_ARRAY(k.a, struct check_block, n + 8);
+    return k;
+}
+
+static void check_free(const struct checking *k)
+{
+    const int n = k->loops->tensors.n;
+    for (int i = 0; i < n; i++) {
+        free(k->t[i].plain);
+        free(k->t[i].stored);
+        free(k->t[i].before);
+    }
+    for (int i = 0; i < k->np; i++) {
+        bool own = true;
+        for (int j = 0; j < n; j++) own = own && k->block[i].at != k->t[j].stored;
+        if (own) free(k->block[i].at);
+    }
+}
+
 /* Checks loops with one variant of a solver. `given`: data of the inputs, by tensor; NULL: random. */
 static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
                         const struct loops *loops, const void *const *given, const int64_t *limits,
                         const struct check_tool *tool, int number, int *out_count)
 {
-    struct arena *a = arena_create(ctx);
-    const int n = loops->tensors.n;
-    struct checking k = {.ctx = ctx, .a = a, .solver = solver, .c = c, .tool = tool, .loops = loops};
-    k.memory = NEW_ARRAY(a, struct memory, n + 1);
-    k.t = NEW_ARRAY(a, struct check_tensor, n + 1);
-    k.plain = NEW_ARRAY(a, void *, n + 1);
-    k.p = NEW_ARRAY(a, char *, n + 8);
-    k.block = NEW_ARRAY(a, struct check_block, n + 8);
+    const struct checking like = {.ctx = ctx, .a = arena_create(ctx), .solver = solver, .c = c, .tool = tool};
+    struct checking k = check_new(&like, loops);
     *out_count = 0;
     check_store(&k, given, limits);
     bool ok = !loops_interpret(ctx, loops, k.plain) || check_say(c, "interpreter", sol_error(ctx));
@@ -520,27 +560,18 @@ static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const 
     }
     if (!ok && getenv("SOL_CHECK_SHOW") && k.kernel.source) fputs(k.kernel.source, stderr);
     if (k.handle) dlclose(k.handle);
-    for (int i = 0; i < n; i++) {
-        free(k.t[i].plain);
-        free(k.t[i].stored);
-        free(k.t[i].before);
-    }
-    for (int i = 0; i < k.np; i++) {
-        bool own = true;
-        for (int j = 0; j < n; j++) own = own && k.block[i].at != k.t[j].stored;
-        if (own) free(k.block[i].at);
-    }
-    arena_destroy(a);
+    check_free(&k);
+    arena_destroy(k.a);
     return ok;
 }
 
 /* All variants of a case. */
-static bool check_case(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
-                       const struct check_tool *tool)
+static inline bool check_case(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
+                              const struct check_tool *tool)
 {
     struct arena *a = arena_create(ctx);
     int64_t limits[8] = {0};
-    const struct loops *loops = check_bind(a, c, limits);
+    const struct loops *loops = check_bind(a, c, NULL, limits);
     bool ok = loops || check_say(c, "binding", sol_error(ctx));
     int n = 1;
     for (int i = 0; ok && i < n; i++) ok = check_loops(ctx, solver, c, loops, NULL, limits, tool, i, &n);

@@ -1,6 +1,7 @@
 /* Chooses the vector index variable: the one along which most reads and writes are contiguous. Each candidate has a
  * cost in vector operations. A contiguous access, or one that is equal for all lanes, costs one per vector; any other
- * costs one per lane. A remainder that fills no full vector costs one vector for each of the smaller pieces. */
+ * costs one per lane. A remainder that fills no full vector costs one vector for each of the smaller pieces. Costs are
+ * those for the hints of sizes that vary. */
 #include <stdlib.h>
 
 #include "dfp/dfp.h"
@@ -19,13 +20,18 @@ static double pieces(int64_t n, int lanes)
     return k;
 }
 
+static int64_t usual(const struct loops *loops, int ivar)
+{
+    return MAX(size_hint(loops->ivars.at[ivar].size), 1);
+}
+
 /* An index variable other than v, shared by the group, that has stride 1 in an offset and is long enough to form blocks
  * with v. */
 static int block_ivar(const struct dfp *d, const struct affine *a, int v)
 {
     for (int i = 0; i < a->n; i++)
         if (a->coef[i] == 1 && a->ivar[i] != v && (d->shared >> a->ivar[i] & 1) &&
-            d->loops->ivars.at[a->ivar[i]].size >= d->lanes && d->loops->ivars.at[v].size >= d->lanes / 2)
+            usual(d->loops, a->ivar[i]) >= d->lanes && usual(d->loops, v) >= d->lanes / 2)
             return a->ivar[i];
     return -1;
 }
@@ -39,7 +45,7 @@ bool dfp_packable(const struct dfp *d, int tensor, int32_t first)
     int dim = 0;
     for (int32_t i = first; i; i = d->loops->ex.at[i].next, dim++) {
         int64_t low, high;
-        if (!ex_range(d->loops, i, &low, &high) || low < 0 || high >= t->shape[dim]) return false;
+        if (!ex_bounds(d->loops, i, &low, &high) || !size_le(0, low) || !size_lt(high, t->shape[dim])) return false;
     }
     return true;
 }
@@ -49,7 +55,7 @@ bool dfp_packable(const struct dfp *d, int tensor, int32_t first)
 static double lane_cost(const struct dfp *d, int tensor, int64_t step)
 {
     enum { SETS_BYTES = 4096, WAYS = 8 };
-    const int64_t bytes = step * (int64_t)dtype_def(d->loops->tensors.at[tensor].dtype)->bytes;
+    const int64_t bytes = size_hint(step) * (int64_t)dtype_def(d->loops->tensors.at[tensor].dtype)->bytes;
     return bytes % SETS_BYTES == 0 && d->lanes >= WAYS ? 6 : 2;
 }
 
@@ -57,7 +63,7 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
 {
     struct affine a;
     const struct loops *loops = w->d->loops;
-    const double size = (double)loops->ivars.at[w->ivar].size, n = w->points / size;
+    const double size = (double)usual(loops, w->ivar), n = w->points / size;
     int64_t step = 0;
     bool has = false;
     for (int32_t i = first; i; i = loops->ex.at[i].next) has = has || (ex_ivars(loops, i) >> w->ivar & 1);
@@ -86,7 +92,7 @@ static void see_cost(void *user, int32_t node)
     if (e->kind == EX_READ)
         access_cost(w, e->tensor, e->a, true);
     else if (e->kind >= EX_NEG && e->kind != EX_IVAR)
-        w->cost += w->points / (double)w->d->loops->ivars.at[w->ivar].size * w->vectors * 0.5;
+        w->cost += w->points / (double)usual(w->d->loops, w->ivar) * w->vectors * 0.5;
 }
 
 /* Adds the cost of an expression, weighted by the number of points at which it is computed. */
@@ -136,7 +142,7 @@ static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int ivar)
     struct loops *loops = d->loops;
     const uint64_t own = stmt_ivars(loops, s);
     struct weigh w = {.d = d, .ivar = ivar, .points = (double)ivars_points(loops, own)};
-    w.vectors = pieces(loops->ivars.at[ivar].size, d->lanes);
+    w.vectors = pieces(usual(loops, ivar), d->lanes);
     struct bound b = {loops, own};
     ex_walk(loops, s->value, see_bound, &b);
     if (!(b.ivars >> ivar & 1)) return (expr_ops(loops, s->value) + 1) * w.points;
@@ -171,7 +177,7 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
     d->shared = 0;
     *out_cost = (expr_ops(d->loops, s->value) + 1) * (double)ivars_points(d->loops, stmt_ivars(d->loops, s));
     for (int v = 0; v < d->loops->ivars.n; v++) {
-        if (!(candidates >> v & 1) || d->loops->ivars.at[v].size < 4) continue;
+        if (!(candidates >> v & 1) || usual(d->loops, v) < 4) continue;
         const double cost = stmt_cost(d, s, v);
         if (cost >= *out_cost) continue;
         *out_cost = cost;
@@ -205,9 +211,10 @@ static void see_window(void *user, int32_t node)
         if (!ex_affine(w->loops, i, &a)) continue;
         int64_t extent = 1; /* of the window: closer points share elements */
         for (int k = 0; k < a.n; k++)
-            if (w->bound >> a.ivar[k] & 1) extent += llabs(a.coef[k]) * (w->loops->ivars.at[a.ivar[k]].size - 1);
+            if (w->bound >> a.ivar[k] & 1) extent += llabs(size_hint(a.coef[k])) * (usual(w->loops, a.ivar[k]) - 1);
         for (int k = 0; k < a.n; k++)
-            if (!(w->bound >> a.ivar[k] & 1) && llabs(a.coef[k]) < extent) w->found |= UINT64_C(1) << a.ivar[k];
+            if (!(w->bound >> a.ivar[k] & 1) && llabs(size_hint(a.coef[k])) < extent)
+                w->found |= UINT64_C(1) << a.ivar[k];
     }
 }
 
@@ -216,7 +223,7 @@ static int64_t store_step(const struct dfp *d, const struct loops_stmt *s, int i
     struct affine a;
     if (!expr_affine_offset(d->loops, d->p.memory, s->out[0], s->index, &a)) return INT64_MAX;
     for (int i = 0; i < a.n; i++)
-        if (a.ivar[i] == ivar) return llabs(a.coef[i]);
+        if (a.ivar[i] == ivar) return llabs(size_hint(a.coef[i]));
     return INT64_MAX;
 }
 
@@ -273,7 +280,7 @@ int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
         *out_points = d->sc->target->registers >= 32 ? 8 : 6;
         return tile;
     }
-    *out_points = (int)MAX(1, MIN(4, l->ivars.at[d->vector].size / d->lanes));
+    *out_points = (int)MAX(1, MIN(4, usual(l, d->vector) / d->lanes));
     return *out_points > 1 ? d->vector : -1;
 }
 
@@ -314,9 +321,94 @@ static void see_border(void *user, int32_t node)
         int64_t low, high;
         const int64_t n = b->d->loops->tensors.at[e->tensor].shape[d];
         if (!(ex_ivars(b->d->loops, i) >> b->ivar & 1)) continue;
-        if (!expr_range(&b->d->p, i, &low, &high)) low = -1, high = n;
-        add_test(b, low >= 0 && high < n ? 1 : -1);
+        const bool known = expr_bounds(&b->d->p, i, &low, &high);
+        add_test(b, known && size_le(0, low) && size_lt(high, n) ? 1 : -1);
     }
+}
+
+/* -- the same for a size that varies, by what the tests say */
+
+struct span {
+    struct dfp *d;
+    int ivar;
+    bool known;        /* every test is affine in the index variable */
+    int64_t low, high; /* all tests hold from low to high - 1 */
+};
+
+/* A test: sign * node <= most. */
+static void hold(struct span *b, int32_t node, int64_t sign, int64_t most)
+{
+    struct affine a, rest = {0};
+    int64_t c = 0, low, high;
+    if (!ex_affine(b->d->loops, node, &a)) {
+        b->known = false;
+        return;
+    }
+    expr_fold(&b->d->p, &a);
+    rest.c = size_mul(sign, a.c);
+    for (int i = 0; i < a.n; i++) {
+        const int64_t by = size_mul(sign, a.coef[i]);
+        if (a.ivar[i] == b->ivar) {
+            c = by;
+            continue;
+        }
+        rest.ivar[rest.n] = a.ivar[i];
+        rest.coef[rest.n++] = by;
+    }
+    const bool rises = size_le(1, c);
+    if ((!rises && !size_le(c, -1)) || !expr_affine_bounds(&b->d->p, &rest, &low, &high)) {
+        b->known = false;
+        return;
+    }
+    const int64_t left = size_sub(most, high);
+    if (rises)
+        b->high = size_min(b->high, size_add(size_floor_div(left, c), 1));
+    else
+        b->low = size_max(b->low, size_ceil_div(size_sub(0, left), size_sub(0, c)));
+}
+
+static void hold_part(struct span *b, int32_t part)
+{
+    struct loops *loops = b->d->loops;
+    const struct ex e = loops->ex.at[part];
+    if (e.kind == EX_AND) {
+        for (int32_t i = e.a; i; i = loops->ex.at[i].next) hold_part(b, i);
+        return;
+    }
+    if (!(ex_ivars(loops, part) >> b->ivar & 1)) return;
+    if (e.kind != EX_CMP || e.op == CMP_EQ || e.op == CMP_NE || !ex_is_int(loops, e.a) || !ex_is_int(loops, e.b)) {
+        b->known = false;
+        return;
+    }
+    const bool less = e.op == CMP_LT || e.op == CMP_LE, strict = e.op == CMP_LT || e.op == CMP_GT;
+    hold(b, ex_binary(loops, EX_SUB, e.a, e.b), less ? 1 : -1, strict ? -1 : 0);
+}
+
+static void see_span(void *user, int32_t node)
+{
+    struct span *b = user;
+    const struct loops *loops = b->d->loops;
+    const struct ex e = loops->ex.at[node];
+    if (e.kind == EX_RED && e.a) hold_part(b, e.a);
+    if (e.kind != EX_READ || !e.b) return;
+    int d = 0;
+    for (int32_t i = e.a; i; i = loops->ex.at[i].next, d++) {
+        if (!(ex_ivars(loops, i) >> b->ivar & 1)) continue;
+        hold(b, i, -1, 0);
+        hold(b, i, 1, size_sub(loops->tensors.at[e.tensor].shape[d], 1));
+    }
+}
+
+static void proven_interior(struct dfp *d, const struct loops_stmt *s, int n, struct span *out)
+{
+    struct print_ivar *ivar = &d->ivars[out->ivar];
+    const struct print_ivar old = *ivar;
+    struct borders b = {.d = d, .ivar = out->ivar, .known = true};
+    for (int i = 0; i < n; i++) ex_walk(d->loops, s[i].value, see_span, out);
+    *ivar = (struct print_ivar){true, d->loops->ivars.at[out->ivar].name, 0, out->low, size_sub(out->high, 1)};
+    for (int i = 0; i < n; i++) ex_walk(d->loops, s[i].value, see_border, &b);
+    *ivar = old;
+    if (!out->known || !b.known || out->low == SIZE_BAD || out->high == SIZE_BAD) out->low = out->high = 0;
 }
 
 void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, int64_t *out_low, int64_t *out_high)
@@ -325,6 +417,13 @@ void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, in
     const struct print_ivar old = d->ivars[ivar];
     uint64_t bits = 0;
     int64_t start = 0;
+    if (size_varies(size)) {
+        struct span all = {.d = d, .ivar = ivar, .known = true, .high = size};
+        proven_interior(d, s, n, &all);
+        *out_low = all.low;
+        *out_high = all.high;
+        return;
+    }
     *out_low = *out_high = 0;
     for (int64_t u = 0; u < size; u++) {
         struct borders b = {.d = d, .ivar = ivar, .known = true};

@@ -24,7 +24,7 @@ static void check_index(struct pair *w, int tensor, int32_t first, bool tested)
         if (a.ivar[i] == w->outer) outer = a.coef[i];
         if (a.ivar[i] == w->inner) inner = a.coef[i];
     }
-    if (outer != inner * loops->ivars.at[w->inner].size) w->ok = false;
+    if (outer != size_mul(inner, loops->ivars.at[w->inner].size)) w->ok = false;
 }
 
 static void see_pair(void *user, int32_t node)
@@ -87,8 +87,9 @@ void dfp_collapse(struct print_plan *pl)
         for (int o = 0; o < loops->ivars.n; o++)
             for (int i = 0; i < loops->ivars.n; i++) {
                 if (o == i || loops->ivars.at[o].size <= 1 || loops->ivars.at[i].size <= 1) continue;
-                if (!joinable(pl, o, i)) continue;
-                loops_set_size(loops, i, loops->ivars.at[i].size * loops->ivars.at[o].size);
+                const int64_t both = size_mul(loops->ivars.at[i].size, loops->ivars.at[o].size);
+                if (both == SIZE_BAD || !joinable(pl, o, i)) continue;
+                loops_set_size(loops, i, both);
                 loops_set_size(loops, o, 1);
                 again = true;
             }

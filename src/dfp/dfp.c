@@ -19,7 +19,7 @@ enum { P_POINTS, P_TASK };
 struct group_plan {
     int vector, tile, points;
     bool blocks;       /* of vector and tile, transposed in registers */
-    int64_t low, high; /* range of the tile's index variable without borders */
+    int64_t low, high; /* range of the tile's index variable without borders: sizes */
     double cost;       /* in vector operations */
 };
 struct making {
@@ -145,7 +145,7 @@ static void pack(struct dfp *d, int tensor, int dim)
         m->halo_low[i] = m->halo_high[i] = 0;
         if (i == dim) continue;
         m->stride[i] = step;
-        step *= t->shape[i];
+        step = size_mul(step, t->shape[i]);
     }
 }
 
@@ -193,12 +193,15 @@ static void place_temps(struct making *m, const struct print_group *g)
             }
             const int bytes = dtype_def((enum sol_dtype)d->loops->tensors.at[t].dtype)->bytes;
             d->temp[t].row = true;
-            at->elements *= d->lanes;
-            for (int i = 0; i < SOL_MAX_DIMS; i++) d->pl->cluster.memory[t].stride[i] *= d->lanes;
-            at->place = at->elements * bytes <= 4096 ? TEMP_LOCAL : TEMP_SCRATCH;
+            at->elements = size_mul(at->elements, d->lanes);
+            int64_t *stride = d->pl->cluster.memory[t].stride;
+            for (int i = 0; i < SOL_MAX_DIMS; i++) stride[i] = size_mul(stride[i], d->lanes);
+            const int64_t room = size_mul(at->elements, bytes);
+            at->place = size_varies(room) || room > 4096 ? TEMP_SCRATCH : TEMP_LOCAL;
             if (at->place == TEMP_LOCAL) continue;
             at->offset = d->pl->scratch_bytes;
-            d->pl->scratch_bytes += (at->elements * bytes + 127) / 64 * 64;
+            d->pl->scratch_bytes =
+                size_add(d->pl->scratch_bytes, size_mul(size_floor_div(size_add(room, 127), 64), 64));
         }
     }
 }
@@ -264,7 +267,7 @@ static void put_points(struct dfp *d, struct making *m, int points, struct print
 static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, int points, bool constant)
 {
     const char *name = d->loops->ivars.at[m->plan->tile].name;
-    if (from >= to) return;
+    if (size_le(to, from)) return;
     if (constant)
         text_open(d->p.out, "{ /* %s = %" PRId64 " */", name, from);
     else
@@ -272,7 +275,7 @@ static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, in
                   points);
     put_points(d, m, points,
                constant ? (struct print_ivar){true, NULL, from, from, from}
-                        : (struct print_ivar){true, name, 0, from, to - points});
+                        : (struct print_ivar){true, name, 0, from, size_sub(to, points)});
 }
 
 static void border(struct dfp *d, struct making *m, int64_t from, int64_t to)
@@ -283,6 +286,17 @@ static void border(struct dfp *d, struct making *m, int64_t from, int64_t to)
         for (int64_t u = from; u < to; u++) region(d, m, u, u + 1, 1, true);
 }
 
+/* Opens a loop over `points` values of the tile's index variable at a time, up to `high`. The last ones overlap those
+ * before, if `least` or more are left. That is allowed, because statements store the same values when they run again.
+ */
+static void overlapping(struct dfp *d, const struct making *m, int points, int least)
+{
+    const char *name = d->loops->ivars.at[m->plan->tile].name;
+    text_open(d->p.out, "for (; %s + %d <= %s && %s + %d <= %s; %s += %d) {", name, least, m->high, m->low, points,
+              m->high, name, points);
+    text_line(d->p.out, "%s = @sol_min_i64(%s, %s - %d);", name, name, m->high, points);
+}
+
 /* Prints the task's range of the tile's index variable in blocks of as many points as lanes. */
 static void blocks(struct dfp *d, void *user)
 {
@@ -291,13 +305,62 @@ static void blocks(struct dfp *d, void *user)
     const char *name = d->loops->ivars.at[tile].name;
     const int64_t size = d->loops->ivars.at[tile].size;
     text_line(d->p.out, "int64_t %s = %s;", name, m->low);
-    for (int points = m->plan->points; points >= 1; points = points > 1 ? 1 : 0) {
-        if (points == 1 && size % m->plan->points == 0) break;
-        text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, points, m->high, name, points);
+    for (int points = m->plan->points; points >= 1; points = points > 1) {
+        if (points == 1 && !size_varies(size) && size % m->plan->points == 0) break;
+        if (points > 1 && size_varies(size))
+            overlapping(d, m, points, 1);
+        else
+            text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, points, m->high, name, points);
         d->blocks = points > 1;
-        put_points(d, m, points, (struct print_ivar){true, name, 0, 0, size - points});
+        put_points(d, m, points, (struct print_ivar){true, name, 0, 0, size_sub(size, points)});
     }
     d->blocks = false;
+}
+
+/* Prints the statements for one value of the tile's index variable if `from` <= at < size. A value that varies is below
+ * `size`, a number is not below `from`. */
+static void border_point(struct dfp *d, struct making *m, int64_t at, int64_t from, int64_t size)
+{
+    const char *name = d->loops->ivars.at[m->plan->tile].name;
+    if (size_le(from, at) && size_lt(at, size))
+        text_open(d->p.out, "{");
+    else if (size_varies(at))
+        text_open(d->p.out, "if (%" PRId64 " <= %" PRId64 ") {", from, at);
+    else
+        text_open(d->p.out, "if (%" PRId64 " < %" PRId64 ") {", at, size);
+    text_line(d->p.out, "const int64_t %s = %" PRId64 ";", name, at);
+    put_points(d, m, 1, (struct print_ivar){true, name, 0, size_max(at, from), size_min(at, size_sub(size, 1))});
+}
+
+/* The same for a size that is known only while running: tiles of all points, then of half of them. */
+static void tiles_of_any_size(struct dfp *d, struct making *m)
+{
+    enum { FEW = 4 };
+    const struct group_plan *p = m->plan;
+    const char *name = d->loops->ivars.at[p->tile].name;
+    const int64_t size = d->loops->ivars.at[p->tile].size, right = size_sub(size, p->high);
+    if (p->low <= FEW)
+        for (int64_t u = 0; u < p->low; u++) border_point(d, m, u, 0, size);
+    else
+        region(d, m, 0, size_min(p->low, size), 1, false);
+    text_open(d->p.out, "{");
+    text_line(d->p.out, "int64_t %s = %" PRId64 ";", name, p->low);
+    m->low = SAY(d, "%" PRId64, p->low);
+    m->high = SAY(d, "%" PRId64, p->high);
+    for (int points = p->points; points >= 1 && p->low != p->high;) {
+        const int next = points > FEW ? points / 2 : points > 1;
+        if (points > 1)
+            overlapping(d, m, points, next + 1);
+        else
+            text_open(d->p.out, "for (; %s < %s; %s++) {", name, m->high, name);
+        put_points(d, m, points, (struct print_ivar){true, name, 0, p->low, size_sub(p->high, points)});
+        points = next;
+    }
+    text_close(d->p.out, "}");
+    if (right <= FEW)
+        for (int64_t u = right; u > 0; u--) border_point(d, m, size_sub(size, u), p->low, size);
+    else
+        region(d, m, size_max(p->low, p->high), size, 1, false);
 }
 
 /* Prints the left border, tiles of one or two sizes, and the right border. */
@@ -305,6 +368,10 @@ static void tiles(struct dfp *d, void *user)
 {
     struct making *m = user;
     const struct group_plan *p = m->plan;
+    if (size_varies(d->loops->ivars.at[p->tile].size)) {
+        tiles_of_any_size(d, m);
+        return;
+    }
     const int64_t n = p->high - p->low, count = (n + p->points - 1) / p->points;
     border(d, m, 0, p->low);
     if (n) {
@@ -481,7 +548,7 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
             *out_why = "loops over nothing";
             return false;
         }
-        some = some || size >= 2;
+        some = some || size >= 2; /* or varies */
     }
     if (some) return true;
     *out_why = "nothing to vectorise";
@@ -521,4 +588,5 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return ctx_check(arena_ctx(sc->arena));
 }
 
-const struct solver dfp_solver = {.name = "dfp", .applicable = applicable, .variants = variants, .emit = emit};
+const struct solver dfp_solver = {
+    .name = "dfp", .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};

@@ -7,7 +7,8 @@
 enum { DFP_TILE = 0, DFP_TASK = 1 }; /* points of a register tile, 0: the usual; ns of work worth a task */
 
 #define DFP_POINTS 16
-#define DFP_MAX_PACKS 3 /* packed operands, at most */
+#define DFP_LEAST_LANES 4 /* of the shortest vectors in a range that is shorter than a full one */
+#define DFP_MAX_PACKS 3   /* packed operands, at most */
 struct dfp_load {
     const char *text, *name;
     struct dfp_load *next;
@@ -64,7 +65,7 @@ int dfp_block_ivar(struct dfp *d, const struct print_group *g);
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points);
 
 /* The longest range of an index variable in which all guards of n statements that contain it hold, and all reads are
- * inside their tensors. */
+ * inside their tensors. Both are sizes; *out_high may be below *out_low. */
 void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, int64_t *out_low, int64_t *out_high);
 
 /* lanes.c: statements that run along a vector index variable of their results */
@@ -79,7 +80,8 @@ struct dfp_loop { /* over a vector index variable */
     void *user;
 };
 /* Prints the loop. It has `points` vectors at a time as long as they fit, then single ones, then smaller vectors for
- * the remainder, and scalars where guards or reads meet a border. */
+ * the remainder, and scalars where guards or reads meet a border. If the size varies, the last vector overlaps the one
+ * before. */
 void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop);
 void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open); /* at the current points and lanes */
 void dfp_use(struct dfp *d, int point); /* selects the point that is printed from now on */
@@ -98,6 +100,7 @@ struct dfp_reduction {
     int nunrolled;
     VECTOR(int32_t) tests; /* parts of the guard that are decided, or tested in unrolled code */
     VECTOR(int32_t) masks; /* parts that differ between lanes */
+    const char *counted;   /* the mask of the lanes that were not added before; NULL: all */
 };
 /* reductions.c */
 void dfp_reduce(struct dfp *d, int32_t node, enum compute k); /* names its result, at all points */

@@ -2,7 +2,8 @@
  * lanes and partial results need no special rules; two passes over data in the cache are also faster than one with long
  * dependency chains, and more accurate. A long mean is computed relative to the mean of a few values, so that it stays
  * accurate far from 0. What both passes and a later statement need (exp(x - m)) is computed once, into a temporary row.
- * Long reductions are split into parts: tasks, or, for moments, what stays in the cache between the passes. */
+ * Long reductions are split into parts: tasks, or, for moments, what stays in the cache between the passes. Parts have
+ * the size that suits the hints of sizes that vary, and their number varies. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,7 +102,7 @@ static void split_ivar(struct split *w, int ivar, int64_t block)
     const struct loops_ivar old = loops->ivars.at[ivar];
     w->ivar = ivar;
     w->block = block;
-    w->outer = loops_ivar(loops, arena_printf(loops->arena, "%sb", old.name), (old.size + block - 1) / block);
+    w->outer = loops_ivar(loops, arena_printf(loops->arena, "%sb", old.name), size_ceil_div(old.size, block));
     w->inner = loops_ivar(loops, old.name, block);
 }
 
@@ -128,7 +129,7 @@ static int32_t split_copy(const struct split *w, int32_t node)
 
 static int32_t count(struct loops *loops, const struct ex *e)
 {
-    if (!e->a) return ex_int(loops, ivars_points(loops, e->u.bound));
+    if (!e->a) return ex_int(loops, ivars_size(loops, e->u.bound));
     return ex_red(loops, RED_SUM, e->u.bound, e->a, ex_int(loops, 1));
 }
 
@@ -144,16 +145,16 @@ static int32_t sum_from(struct expand *x, uint64_t bound, int32_t guard, int32_t
     return ex_red(x->loops, RED_SUM, bound, guard, from ? ex_binary(x->loops, EX_SUB, body, from) : body);
 }
 
-/* Does each lane add up so many floats that the sum would need double precision? */
+/* May each lane add up so many floats that the sum would need double precision? */
 static bool is_long(const struct expand *x, uint64_t ivars, uint64_t bound, int32_t body)
 {
     const int64_t side = x->unit & ivars ? 1 : x->lanes;
-    return expr_natural(x->loops, body) == C_F32 && ivars_points(x->loops, bound) > 64 * side;
+    return expr_natural(x->loops, body) == C_F32 && !size_le(ivars_size(x->loops, bound), 64 * side);
 }
 
 /* The mean of a few values along the longest index variable, side by side if vectors run along it, or else spread. The
  * sum of differences from it loses the digits that it grows by, so a single value, which is about a standard deviation
- * from the mean, makes three times the error. */
+ * from the mean, makes three times the error. Along the others it is the first, if there is one. */
 static int32_t mean_of_few(struct expand *x, uint64_t bound, int32_t body)
 {
     enum { FEW = 8 };
@@ -161,21 +162,28 @@ static int32_t mean_of_few(struct expand *x, uint64_t bound, int32_t body)
     int32_t ivar_map[LOOPS_MAX_IVARS];
     int *tensor_map = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
     int64_t n = 1, longest = 1;
-    int along = -1, few = -1;
+    uint64_t few = 0;
+    int along = -1;
+    const int all = loops->ivars.n;
     for (int i = 0; i < loops->tensors.n; i++) tensor_map[i] = i;
-    for (int i = 0; i < loops->ivars.n; i++) {
-        const int64_t size = loops->ivars.at[i].size;
+    for (int i = 0; i < all; i++) {
+        const int64_t usual = size_hint(loops->ivars.at[i].size);
         ivar_map[i] = bound >> i & 1 ? ex_int(loops, 0) : ex_ivar(loops, i);
-        if (bound >> i & 1 && size > longest) longest = size, along = i;
+        if (bound >> i & 1 && usual > longest) longest = usual, along = i;
     }
-    if (along >= 0 && loops->ivars.n < LOOPS_MAX_IVARS) {
-        n = MIN(longest, FEW);
-        few = loops_ivar(loops, arena_printf(loops->arena, "%sf", loops->ivars.at[along].name), n);
-        const int64_t step = x->unit >> along & 1 ? 1 : longest / n;
-        ivar_map[along] = ex_binary(loops, EX_MUL, ex_ivar(loops, few), ex_int(loops, step));
+    for (int i = 0; i < all; i++) {
+        const int64_t size = loops->ivars.at[i].size, some = size_min(size, i == along ? FEW : 1);
+        if (!(bound >> i & 1) || some == 1) continue;
+        if (loops->ivars.n == LOOPS_MAX_IVARS) return ex_real(loops, 0);
+        const int taken = loops_ivar(loops, arena_printf(loops->arena, "%sf", loops->ivars.at[i].name), some);
+        const bool spread = i == along && !(x->unit >> i & 1);
+        const int64_t step = spread ? size_max(size_floor_div(size, FEW), 1) : 1;
+        ivar_map[i] = ex_binary(loops, EX_MUL, ex_ivar(loops, taken), ex_int(loops, step));
+        few |= bit(taken);
+        n = size_mul(n, some);
     }
     const int32_t value = ex_copy(loops, loops, body, ivar_map, tensor_map);
-    return few < 0 ? value : mean(loops, ex_red(loops, RED_SUM, UINT64_C(1) << few, 0, value), ex_int(loops, n));
+    return few ? mean(loops, ex_red(loops, RED_SUM, few, 0, value), ex_int(loops, n)) : value;
 }
 
 /* A value to subtract, computed ahead of the statement: about the mean, or 0 if that is huge, infinite or NaN. */
@@ -212,8 +220,8 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
         const uint64_t bit = UINT64_C(1) << i;
         const int64_t size = loops->ivars.at[i].size;
         if (!(inner & bit)) continue;
-        int64_t block = MAX(most / ivars_points(loops, inner & ~bit), 1);
-        while (size % block) block--;
+        int64_t block = size_varies(size) ? 1 : MAX(most / MAX(ivars_points(loops, inner & ~bit), 1), 1);
+        while (block > 1 && size % block) block--;
         inner &= ~bit;
         if (block > 1 && loops->ivars.n + 2 <= LOOPS_MAX_IVARS) {
             split_ivar(&w, i, block);
@@ -228,7 +236,7 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     if (!inner || __builtin_popcountll(ivars) > SOL_MAX_DIMS) return false;
     const enum sol_dtype dtype = expr_natural(loops, body) == C_F64 ? SOL_F64 : SOL_F32;
     const int part[2] = {temp(x, "part", ivars, dtype), temp(x, "square", ivars, dtype)};
-    const int32_t n = ex_int(loops, ivars_points(loops, inner));
+    const int32_t n = ex_int(loops, ivars_size(loops, inner));
     const int32_t m = ex_read(loops, part[0], ivar_list(x, ivars), 0), off = ex_binary(loops, EX_SUB, body, m);
     const int32_t from = is_long(x, ivars, inner, body) ? origin(x, s, ivars, inner, body) : 0;
     put(x, s, part[0], ivar_list(x, ivars), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
@@ -236,7 +244,7 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
         ex_red(loops, RED_SUM, inner, 0, ex_call(loops, math_row("square"), 1, &off)));
     const int32_t first = from ? origin(x, s, own, parts, m) : 0;
     put(x, s, s->out[0], s->index,
-        mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(loops, ivars_points(loops, parts))));
+        mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(loops, ivars_size(loops, parts))));
     const int32_t u = ex_read(loops, s->out[0], s->index, 0), away = ex_binary(loops, EX_SUB, m, u);
     const int32_t apart = ex_binary(loops, EX_MUL, n, ex_call(loops, math_row("square"), 1, &away));
     const int32_t all = ex_binary(loops, EX_ADD, ex_read(loops, part[1], ivar_list(x, ivars), 0), apart);
@@ -295,7 +303,7 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
                              ex_ivar(loops, k));
     }
     /* floats hold positions exactly up to 2^24, and more of them fit a vector */
-    const bool narrow = ivars_points(loops, e->u.bound) <= 1 << 24 && expr_natural(loops, body) == C_F32;
+    const bool narrow = size_le(ivars_size(loops, e->u.bound), 1 << 24) && expr_natural(loops, body) == C_F32;
     if (narrow)
         position =
             ex_call(loops, math_row("identity"), 1, (int32_t[]){ex_binary(loops, EX_MUL, position, ex_real(loops, 1))});
@@ -406,9 +414,9 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
         __builtin_popcountll(stmt_ivars(loops, s)) < SOL_MAX_DIMS && loops->ivars.n + 2 <= LOOPS_MAX_IVARS) {
         struct split w = {.x = x, .s = s, .ivar = -1};
         for (int i = 0; i < loops->ivars.n; i++) /* the first long one, which is usually the outermost in memory */
-            if (e.u.bound >> i & 1 && loops->ivars.at[i].size >= 8 && w.ivar < 0) w.ivar = i;
+            if (e.u.bound >> i & 1 && size_hint(loops->ivars.at[i].size) >= 8 && w.ivar < 0) w.ivar = i;
         if (w.ivar >= 0) {
-            const int64_t size = loops->ivars.at[w.ivar].size, parts = parts_of(size, PARTS / have);
+            const int64_t size = size_hint(loops->ivars.at[w.ivar].size), parts = parts_of(size, PARTS / have);
             const enum compute k = expr_natural(loops, red[0]);
             split_ivar(&w, w.ivar, (size + parts - 1) / parts);
             whole.value = ex_replace(loops, s->value, red[0],

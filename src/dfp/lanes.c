@@ -12,7 +12,9 @@ void dfp_use(struct dfp *d, int point)
     d->known[d->point] = d->p.known;
     d->point = point;
     d->p.known = d->known[point];
-    if (d->tile >= 0) d->ivars[d->tile].plus = point * d->step + (d->ivars[d->tile].base ? 0 : d->ivars[d->tile].low);
+    if (d->tile < 0) return;
+    struct print_ivar *tile = &d->ivars[d->tile];
+    tile->plus = size_add(point * d->step, tile->base ? 0 : tile->low);
 }
 
 void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text)
@@ -75,7 +77,7 @@ static const char *transposed(struct dfp *d, const struct ex *e)
     const char *at = print_offset(p, e->tensor, e->a);
     for (int i = 0; i < lanes; i++)
         text_line(p->out, "%s[%d] = *(const %s *)(%s + %s);", block, i, type, name,
-                  text_plus(p->out->arena, at, apart * i));
+                  text_plus(p->out->arena, at, size_mul(apart, i)));
     text_line(p->out, "@sol_transpose_%s(%s);", expr_type_name(p, k), block);
     for (int q = 0; q < lanes; q++) {
         dfp_use(d, first + q);
@@ -209,19 +211,38 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
 
 /* -- the loop over the vector index variable */
 
-struct walk { /* the walk over the vector index variable, whose name is a C variable */
+/* The walk over the vector index variable, whose name is a C variable. */
+struct walk {
     const struct dfp_loop *loop;
     int64_t low, high; /* of the current part */
     const char *end;   /* where that part ends, as C text */
 };
+enum pass { ONCE, REPEATED, OVERLAPPING };
 
-static void one_width(struct dfp *d, const struct walk *w, int lanes, int points, bool loop)
+/* The head of the loop, which runs while a vector fits. Overlapping: the last vector ends where the part ends. That is
+ * allowed, because statements store the same values when they run again. */
+static void open_pass(struct dfp *d, const struct walk *w, int64_t by, enum pass pass, const char *start)
+{
+    const char *name = d->loops->ivars.at[w->loop->ivar].name;
+    if (pass == ONCE) {
+        text_open(d->p.out, "{");
+    } else if (pass == REPEATED) {
+        text_open(d->p.out, "for (; %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, by, w->end, name, by);
+    } else {
+        text_open(d->p.out, "for (; %s < %s && %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, w->end, start, by,
+                  w->end, name, by);
+        text_line(d->p.out, "%s = @sol_min_i64(%s, %s - %" PRId64 ");", name, name, w->end, by);
+    }
+}
+
+static void one_width(struct dfp *d, const struct walk *w, int lanes, int points, enum pass pass, const char *start)
 {
     const char *name = d->loops->ivars.at[w->loop->ivar].name;
     const int64_t by = (int64_t)lanes * points;
     d->p.lanes = lanes;
     d->points = points;
-    d->ivars[w->loop->ivar] = (struct print_ivar){true, name, 0, w->low, w->high - 1}; /* the range over all lanes */
+    /* the range over all lanes */
+    d->ivars[w->loop->ivar] = (struct print_ivar){true, name, 0, w->low, size_sub(w->high, 1)};
     if (points > 1) {
         d->tile = w->loop->ivar;
         d->step = lanes;
@@ -230,13 +251,10 @@ static void one_width(struct dfp *d, const struct walk *w, int lanes, int points
     d->p.known = d->hoisted;
     d->point = 0;
     d->loads = NULL;
-    if (loop)
-        text_open(d->p.out, "for (; %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, by, w->end, name, by);
-    else
-        text_open(d->p.out, "{");
+    open_pass(d, w, by, pass, start);
     w->loop->body(d, w->loop->user);
     text_close(d->p.out, "}");
-    if (!loop) text_line(d->p.out, "%s += %" PRId64 ";", name, by);
+    if (pass == ONCE) text_line(d->p.out, "%s += %" PRId64 ";", name, by);
     d->points = 1;
     d->tile = -1;
     d->ivars[w->loop->ivar].known = false;
@@ -249,35 +267,57 @@ static void all_widths(struct dfp *d, const struct walk *w, int64_t n)
     const int points = w->loop->points;
     const char *name = d->loops->ivars.at[w->loop->ivar].name;
     const int rest = (int)(n % d->lanes);
-    if (points > 1 && n >= (int64_t)d->lanes * points) one_width(d, w, d->lanes, points, true);
-    if (n >= d->lanes && (points == 1 || n % (d->lanes * points) >= d->lanes)) one_width(d, w, d->lanes, 1, true);
+    if (points > 1 && n >= (int64_t)d->lanes * points) one_width(d, w, d->lanes, points, REPEATED, NULL);
+    if (n >= d->lanes && (points == 1 || n % (d->lanes * points) >= d->lanes))
+        one_width(d, w, d->lanes, 1, REPEATED, NULL);
     if (!rest) return;
     text_open(d->p.out, "if (%s < %s) {", name, w->end);
     for (int lanes = d->lanes / 2; lanes >= 1; lanes /= 2)
-        if (rest & lanes) one_width(d, w, lanes, 1, false);
+        if (rest & lanes) one_width(d, w, lanes, 1, ONCE, NULL);
     text_close(d->p.out, "}");
+}
+
+/* The same for a part whose length is known only while running: smaller vectors are for parts shorter than a vector. */
+static void any_length(struct dfp *d, const struct walk *w)
+{
+    const char *start = expr_name(&d->p);
+    text_line(d->p.out, "const int64_t %s = %s;", start, d->loops->ivars.at[w->loop->ivar].name);
+    if (w->loop->points > 1) one_width(d, w, d->lanes, w->loop->points, REPEATED, NULL);
+    for (int lanes = d->lanes; lanes == d->lanes || lanes >= DFP_LEAST_LANES; lanes /= 2)
+        one_width(d, w, lanes, 1, OVERLAPPING, start);
 }
 
 void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop)
 {
     const int64_t size = d->loops->ivars.at[loop->ivar].size;
-    struct walk w = {loop, 0, size, loop->high};
+    const bool varies = size_varies(size);
+    const struct walk all = {loop, 0, size, loop->high};
     int64_t first, last;
     d->p.vector_ivar = loop->ivar;
     dfp_interior(d, loop->stmts, loop->n, loop->ivar, &first, &last);
+    const int64_t inside = size_sub(last, first);
     text_line(d->p.out, "int64_t %s = %s;", d->loops->ivars.at[loop->ivar].name, loop->low);
-    if (last - first == size || last - first < d->lanes) {
-        all_widths(d, &w, size);
+    if (inside == size || size_hint(inside) < d->lanes) {
+        if (varies) {
+            any_length(d, &all);
+            one_width(d, &all, 1, 1, REPEATED, NULL);
+        } else {
+            all_widths(d, &all, size);
+        }
     } else {
-        if (first > 0) {
+        struct walk w = all;
+        if (first) {
             w.end = SAY(d, "@sol_min_i64(%s, %" PRId64 ")", loop->high, first);
-            one_width(d, &w, 1, 1, true);
+            one_width(d, &w, 1, 1, REPEATED, NULL);
         }
         w = (struct walk){loop, first, last, SAY(d, "@sol_min_i64(%s, %" PRId64 ")", loop->high, last)};
-        if (loop->points > 1) one_width(d, &w, d->lanes, loop->points, true);
-        one_width(d, &w, d->lanes, 1, true);
-        w = (struct walk){loop, 0, size, loop->high};
-        one_width(d, &w, 1, 1, true);
+        if (varies) {
+            any_length(d, &w);
+        } else {
+            if (loop->points > 1) one_width(d, &w, d->lanes, loop->points, REPEATED, NULL);
+            one_width(d, &w, d->lanes, 1, REPEATED, NULL);
+        }
+        one_width(d, &all, 1, 1, REPEATED, NULL);
     }
     d->p.vector_ivar = -1;
     d->p.lanes = 1;

@@ -26,11 +26,12 @@ void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char
                   value, acc);
 }
 
-/* The value where the parts of the guard hold that differ between lanes, elsewhere the neutral element. */
+/* The value in the lanes that count, where the parts of the guard hold that differ between lanes; elsewhere the neutral
+ * element. */
 static const char *masked(struct dfp_reduction *r, const char *value)
 {
     struct dfp *d = r->d;
-    const char *all = NULL;
+    const char *all = r->counted;
     for (int i = 0; i < r->masks.n; i++) {
         const int32_t node = r->masks.at[i];
         const char *part = d->p.lanes > 1 ? expr_mask(&d->p, node, r->k) : print_condition(&d->p, node);
@@ -47,7 +48,7 @@ void dfp_accumulate(struct dfp_reduction *r)
     for (int q = 0; q < d->points; q++) {
         dfp_use(d, q);
         const char *value = expr_value(&d->p, r->e->b, r->k);
-        if (r->masks.n) value = masked(r, value);
+        if (r->masks.n || r->counted) value = masked(r, value);
         dfp_join(d, r->e->op, r->k, r->acc[q], value);
     }
 }
@@ -82,8 +83,18 @@ static void unroll(struct dfp_reduction *r, int i)
     }
 }
 
+/* Does this part of the guard compare sizes at a border, where the tile has one point? Then it is cheap to test. */
+static bool compares_sizes(const struct dfp_reduction *r, int32_t part, int ivar)
+{
+    const struct dfp *d = r->d;
+    uint64_t constant = bit(ivar);
+    if (d->tile < 0 || d->points > 1 || !loops_vary(d->loops)) return false;
+    for (int i = 0; i < r->nunrolled; i++) constant |= bit(r->unrolled[i]);
+    return !(ex_ivars(d->loops, part) & ~constant & ~bit(d->tile)) && !expr_varies(&d->p, part);
+}
+
 /* Is every part of the guard with this index variable decided once that index variable and the unrolled ones are
- * constants? */
+ * constants, or a cheap test? */
 static bool decided(struct dfp_reduction *r, int ivar)
 {
     struct dfp *d = r->d;
@@ -93,7 +104,9 @@ static bool decided(struct dfp_reduction *r, int ivar)
         d->ivars[ivar] = (struct print_ivar){true, NULL, v, v, v};
         for (int i = 0; i < r->loops.guard.n; i++) {
             const int32_t part = r->loops.guard.at[i];
-            if ((ex_ivars(d->loops, part) >> ivar & 1) && nest_decide(&d->p, part) < 0) all = false;
+            if ((ex_ivars(d->loops, part) >> ivar & 1) && nest_decide(&d->p, part) < 0 &&
+                !compares_sizes(r, part, ivar))
+                all = false;
         }
     }
     d->ivars[ivar] = old;
@@ -151,20 +164,24 @@ int64_t dfp_chunk(int64_t terms)
     return n;
 }
 
-/* Cuts long sums into chunks. */
+/* Cuts long sums into chunks. A loop of a length that varies is cut, because it may be long. */
 static void cut_chunks(struct dfp_reduction *r)
 {
-    struct dfp *d = r->d;
-    int64_t terms = 1, inner = 1;
-    for (int i = 0; i < r->loops.n; i++) terms *= d->loops->ivars.at[r->loops.ivar[i]].size;
-    const int64_t chunk = dfp_chunk(terms);
-    if (terms <= 2 * chunk || (r->e->op != RED_SUM && r->e->op != RED_PROD)) return;
+    const struct loops *loops = r->d->loops;
+    uint64_t all = 0;
+    int64_t inner = 1;
+    for (int i = 0; i < r->loops.n; i++) all |= bit(r->loops.ivar[i]);
+    const int64_t terms = ivars_size(loops, all), chunk = dfp_chunk(size_hint(terms));
+    if (size_le(terms, 2 * chunk) || (r->e->op != RED_SUM && r->e->op != RED_PROD)) return;
     int first = r->loops.n;
-    while (first > 0 && inner * d->loops->ivars.at[r->loops.ivar[first - 1]].size <= chunk)
-        inner *= d->loops->ivars.at[r->loops.ivar[--first]].size;
-    if (first == r->loops.n) {
+    for (; first > 0; first--) {
+        const int64_t size = loops->ivars.at[r->loops.ivar[first - 1]].size;
+        if (size_varies(size) || inner * size > chunk) break;
+        inner *= size;
+    }
+    if (first == r->loops.n || (first > 0 && size_varies(loops->ivars.at[r->loops.ivar[first - 1]].size))) {
         first--;
-        r->loops.strip = chunk;
+        r->loops.strip = chunk / inner;
     }
     if (first == 0 && !r->loops.strip) return;
     r->loops.between = begin_chunk;
@@ -181,8 +198,8 @@ static bool add_affine(const struct loops *loops, int32_t node, int64_t times, i
 {
     struct affine a;
     if (!ex_affine(loops, node, &a)) return false;
-    for (int i = 0; i < a.n; i++) coef[a.ivar[i]] += times * a.coef[i];
-    *c += times * a.c;
+    for (int i = 0; i < a.n; i++) coef[a.ivar[i]] = size_add(coef[a.ivar[i]], size_mul(times, a.coef[i]));
+    *c = size_add(*c, size_mul(times, a.c));
     return true;
 }
 
@@ -200,7 +217,7 @@ static bool guarded(const struct dfp_reduction *r, int32_t index, bool low, int6
                     add_affine(loops, less ? e->a : e->b, -1, coef, &rest) &&
                     add_affine(loops, index, low ? -1 : 1, coef, &rest);
         for (int k = 0; same && k < loops->ivars.n; k++) same = !coef[k];
-        if (same && rest <= (low ? 0 : most)) return true;
+        if (same && size_le(rest, low ? 0 : most)) return true;
     }
     return false;
 }
@@ -215,10 +232,10 @@ static void see_outside(void *user, int32_t node)
     int d = 0;
     for (int32_t i = e->a; i; i = dfp_ex(own, i)->next, d++) {
         int64_t low, high;
-        const int64_t most = own->loops->tensors.at[e->tensor].shape[d] - 1;
-        if (!expr_range(&own->p, i, &low, &high)) low = -1, high = most + 1;
-        if ((low < 0 && !guarded(s->r, i, true, 0)) || (high > most && !guarded(s->r, i, false, most)))
-            s->unsafe = true;
+        const int64_t most = size_sub(own->loops->tensors.at[e->tensor].shape[d], 1);
+        const bool known = expr_bounds(&own->p, i, &low, &high);
+        const bool below = !known || !size_le(0, low), above = !known || !size_le(high, most);
+        if ((below && !guarded(s->r, i, true, 0)) || (above && !guarded(s->r, i, false, most))) s->unsafe = true;
     }
 }
 

@@ -46,7 +46,8 @@ static void see_reads(void *user, int32_t node)
     int d = 0;
     for (int32_t i = e->a; i; i = loops->ex.at[i].next, d++) {
         int64_t low, high;
-        if (!expr_range(&s->d->p, i, &low, &high) || low < 0 || high >= loops->tensors.at[e->tensor].shape[d])
+        if (!expr_bounds(&s->d->p, i, &low, &high) || !size_le(0, low) ||
+            !size_lt(high, loops->tensors.at[e->tensor].shape[d]))
             s->ok = false;
     }
 }
@@ -199,6 +200,110 @@ static void begin_row_chunk(void *user)
     c->d->p.lanes = 1;
 }
 
+/* -- a row of a length that is known only while running */
+
+/* Adds vectors from the current value on up to `end`, to `total`: several at a time in accumulators of their own. */
+static void whole_vectors(struct dfp_reduction *r, const struct row *row, const char *end, const char *total)
+{
+    struct dfp *d = r->d;
+    const char *name = d->loops->ivars.at[row->v].name;
+    d->p.lanes = d->step = d->lanes;
+    d->tile = row->v;
+    d->points = ACCUMULATORS;
+    text_open(d->p.out, "if (%s + %d <= %s) {", name, d->lanes * ACCUMULATORS, end);
+    dfp_declare(r, r->acc);
+    text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, d->lanes * ACCUMULATORS, end, name,
+              d->lanes * ACCUMULATORS);
+    d->loads = NULL;
+    dfp_accumulate(r);
+    text_close(d->p.out, "}");
+    for (int step = 1; step < ACCUMULATORS; step *= 2)
+        for (int q = 0; q + step < ACCUMULATORS; q += 2 * step)
+            dfp_join(d, r->e->op, r->k, r->acc[q], r->acc[q + step]);
+    dfp_join(d, r->e->op, r->k, total, r->acc[0]);
+    text_close(d->p.out, "}");
+    d->points = 1;
+    dfp_use(d, 0);
+    d->tile = -1;
+    text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, d->lanes, end, name, d->lanes);
+    r->acc[0] = total;
+    d->loads = NULL;
+    dfp_accumulate(r);
+    text_close(d->p.out, "}");
+}
+
+/* Adds to `total` what is left of the row, with vectors of `lanes` elements; the last one ends where the row ends. Its
+ * lanes that were added before do not count, except in a maximum or minimum, which they do not change. */
+static void last_vectors(struct dfp_reduction *r, const struct row *row, int lanes, const char *start,
+                         const char *total)
+{
+    struct dfp *d = r->d;
+    const char *name = d->loops->ivars.at[row->v].name, *mask = compute_def(r->k)->mask;
+    text_open(d->p.out, "for (; %s < %s && %s + %d <= %s; %s += %d) {", name, row->high, start, lanes, row->high, name,
+              lanes);
+    d->p.lanes = lanes;
+    d->loads = NULL;
+    if (r->e->op == RED_SUM || r->e->op == RED_PROD) {
+        const char *first = expr_name(&d->p), *type = expr_vector(&d->p, mask);
+        struct text number = text_new(d->p.out->arena);
+        for (int i = 0; i < lanes; i++) text_put(&number, i ? ", %d" : "%d", i);
+        text_line(d->p.out, "const int64_t %s = %s;", first, name);
+        r->counted = SAY(d, "(%s)((%s){%s} >= (%s)(%s - %s))", type, type, number.at,
+                         r->k == C_F32 ? "int32_t" : "int64_t", first, name);
+    }
+    text_line(d->p.out, "%s = @sol_min_i64(%s, %s - %d);", name, name, row->high, lanes);
+    r->acc[0] = total;
+    dfp_accumulate(r);
+    r->counted = NULL;
+    text_close(d->p.out, "}");
+}
+
+static void row_of_any_length(struct dfp_reduction *r, const struct row *row)
+{
+    struct dfp *d = r->d;
+    const char *name = d->loops->ivars.at[row->v].name, *start = expr_name(&d->p), *end = row->high;
+    const int64_t size = d->loops->ivars.at[row->v].size;
+    const int64_t most = d->lanes * ACCUMULATORS, strip = most * dfp_chunk(size_hint(size) / most);
+    const bool strips = !size_le(size, strip) && (r->e->op == RED_SUM || r->e->op == RED_PROD);
+    text_line(d->p.out, "const int64_t %s = %s;", start, row->low);
+    text_line(d->p.out, "int64_t %s = %s;", name, start);
+    d->ivars[row->v] = (struct print_ivar){true, name, 0, 0, size_sub(size, 1)};
+    if (strips) {
+        struct row_chunk part = {d, r->k, r->e->op, NULL};
+        end = expr_name(&d->p);
+        text_open(d->p.out, "while (%s + %d <= %s) {", name, d->lanes, row->high);
+        text_line(d->p.out, "const int64_t %s = @sol_min_i64(%s, %s + %" PRId64 ");", end, row->high, name, strip);
+        begin_row_chunk(&part);
+        whole_vectors(r, row, end, part.name);
+        dfp_join(d, r->e->op, r->k, row->total, part.name);
+        text_close(d->p.out, "}");
+    } else {
+        whole_vectors(r, row, end, row->total);
+    }
+    last_vectors(r, row, d->lanes, start, row->total);
+    for (int lanes = d->lanes / 2; lanes >= DFP_LEAST_LANES; lanes /= 2) {
+        text_open(d->p.out, "if (%s < %s && %s + %d <= %s) {", name, row->high, start, lanes, row->high);
+        d->p.lanes = lanes;
+        const char *total = expr_name(&d->p);
+        text_line(d->p.out, "%s %s = %s;", expr_type(&d->p, r->k), total, dfp_start(d, r->e->op, r->k));
+        last_vectors(r, row, lanes, start, total);
+        const char *value = SAY(d, "@sol_across_%s_%s(%s)", op_name(r->e->op), expr_type_name(&d->p, r->k), total);
+        d->p.lanes = 1;
+        dfp_join(d, r->e->op, r->k, row->rest, value);
+        text_close(d->p.out, "}");
+    }
+    d->p.lanes = 1;
+    text_open(d->p.out, "for (; %s < %s; %s++) {", name, row->high, name);
+    r->acc[0] = row->rest;
+    d->loads = NULL;
+    dfp_accumulate(r);
+    text_close(d->p.out, "}");
+    d->ivars[row->v].known = false;
+    d->loads = NULL;
+}
+
+/* -- a reduction across the lanes, all rows */
+
 /* Computes the reduction `node`, which binds v, with vectors along v, and names its value. False: it cannot. */
 static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
 {
@@ -208,7 +313,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     dfp_reduction_begin(d, &e, node, k, &r);
     if (r.k == C_U64) return false;
     for (int i = 0; i < d->loops->ivars.n; i++)
-        if (e.u.bound >> i & 1 && i != v) r.loops.ivar[r.loops.n++] = (uint8_t)i;
+        if (e.u.bound >> i & 1 && i != v && d->loops->ivars.at[i].size > 1) r.loops.ivar[r.loops.n++] = (uint8_t)i;
     r.loops.later = bit(v);
     nest_order(&d->p, &r.loops, e.b);
     nest_guard(&d->p, &r.loops, e.a);
@@ -240,29 +345,34 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     d->p.vector_ivar = v;
     const char *total = expr_name(&d->p), *rest = NULL;
     const int64_t size = d->loops->ivars.at[v].size;
+    const bool varies = size_varies(size), full = varies || size >= d->lanes;
     d->p.lanes = d->lanes;
-    if (size >= d->lanes) text_line(d->p.out, "%s %s = %s;", expr_type(&d->p, r.k), total, dfp_start(d, e.op, r.k));
+    if (full) text_line(d->p.out, "%s %s = %s;", expr_type(&d->p, r.k), total, dfp_start(d, e.op, r.k));
     d->p.lanes = 1;
     bool clipped = false;
     for (int i = 0; i < r.loops.guard.n; i++) clipped = clipped || (ex_ivars(d->loops, r.loops.guard.at[i]) & bit(v));
-    if (clipped || size % d->lanes) {
+    if (varies || clipped || size % d->lanes) {
         rest = expr_name(&d->p);
         text_line(d->p.out, "%s %s = %s;", compute_def(r.k)->type, rest, dfp_start(d, e.op, r.k));
     }
     struct row_chunk chunk = {d, r.k, e.op, total};
     int64_t rows = 1;
-    for (int i = 0; i < r.loops.n; i++) rows *= d->loops->ivars.at[r.loops.ivar[i]].size;
-    const int64_t most = dfp_chunk(rows);
-    if (rows > 2 * most && size >= d->lanes && (e.op == RED_SUM || e.op == RED_PROD)) {
+    for (int i = 0; i < r.loops.n; i++) rows = size_mul(rows, d->loops->ivars.at[r.loops.ivar[i]].size);
+    const int64_t most = dfp_chunk(size_hint(rows));
+    if (!size_le(rows, 2 * most) && full && (e.op == RED_SUM || e.op == RED_PROD)) {
         r.loops.between = begin_row_chunk;
         r.loops.user = &chunk;
         r.loops.inner = r.loops.n - 1;
-        r.loops.strip = d->loops->ivars.at[r.loops.ivar[r.loops.n - 1]].size > 2 * most ? most : 0;
+        r.loops.strip = size_le(d->loops->ivars.at[r.loops.ivar[r.loops.n - 1]].size, 2 * most) ? 0 : most;
     }
     nest_open(&d->p, &r.loops);
     nest_open_last(&d->p, &r.loops, v, &low, &high);
     text_open(d->p.out, "{");
-    print_row(&r, &(struct row){v, low, high, clipped ? -1 : size, chunk.name, rest});
+    const struct row row = {v, low, high, clipped ? -1 : size, chunk.name, rest};
+    if (varies)
+        row_of_any_length(&r, &row);
+    else
+        print_row(&r, &row);
     text_close(d->p.out, "}");
     if (r.loops.between) {
         for (int i = 0; i < r.loops.inner_opened; i++) text_close(d->p.out, "}");
@@ -273,7 +383,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     }
     nest_close(&d->p, &r.loops);
     const char *value = rest;
-    if (size >= d->lanes) {
+    if (full) {
         d->p.lanes = d->lanes;
         value = SAY(d, "@sol_across_%s_%s(%s)", op_name(e.op), expr_type_name(&d->p, r.k), total);
         d->p.lanes = 1;
@@ -296,7 +406,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
 static bool across(struct dfp *d, int32_t node, int v, enum compute k)
 {
     const int lanes = d->lanes;
-    while (d->lanes > 2 && d->lanes > d->loops->ivars.at[v].size) d->lanes /= 2;
+    while (d->lanes > 2 && size_lt(d->loops->ivars.at[v].size, d->lanes)) d->lanes /= 2;
     const bool done = across_lanes(d, node, v, k);
     d->lanes = lanes;
     return done;

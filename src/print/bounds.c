@@ -171,7 +171,10 @@ static bool is_number(const char *s)
 static const char *tighter(struct print_expr *p, const char *a, const char *b, bool high)
 {
     if (!a) return b;
-    if (is_number(a) && is_number(b)) return (strtoll(a, NULL, 10) < strtoll(b, NULL, 10)) == high ? a : b;
+    if (is_number(a) && is_number(b)) {
+        const int64_t x = strtoll(a, NULL, 10), y = strtoll(b, NULL, 10), best = high ? size_min(x, y) : size_max(x, y);
+        if (best != SIZE_BAD) return best == x ? a : SAY(p, "%" PRId64, best);
+    }
     return SAY(p, "@sol_%s_i64(%s, %s)", high ? "min" : "max", a, b);
 }
 

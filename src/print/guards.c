@@ -40,11 +40,13 @@ static int32_t without_test(struct gather *g, int32_t node)
     for (int32_t i = e.a; i; i = loops->ex.at[i].next, d++) {
         const int64_t n = loops->tensors.at[e.tensor].shape[d];
         int64_t low, high;
-        const bool known = ex_range(loops, i, &low, &high);
+        const bool known = ex_bounds(loops, i, &low, &high);
         /* with size 1, the printed index is 0 where there is no test, and does not reach the halo */
-        if (known && halo && n > 1 && low >= -halo->halo_low[d] && high < n + halo->halo_high[d]) continue;
-        if (!known || low < 0) PUSH(loops->arena, g->conds, ex_cmp(loops, CMP_GE, i, ex_int(loops, 0)));
-        if (!known || high >= n) PUSH(loops->arena, g->conds, ex_cmp(loops, CMP_LT, i, ex_int(loops, n)));
+        if (known && halo && n > 1 && size_le(-halo->halo_low[d], low) &&
+            size_lt(high, size_add(n, halo->halo_high[d])))
+            continue;
+        if (!known || !size_le(0, low)) PUSH(loops->arena, g->conds, ex_cmp(loops, CMP_GE, i, ex_int(loops, 0)));
+        if (!known || !size_lt(high, n)) PUSH(loops->arena, g->conds, ex_cmp(loops, CMP_LT, i, ex_int(loops, n)));
     }
     return ex_read(loops, e.tensor, e.a, 0);
 }
