@@ -45,11 +45,11 @@ struct share checkpoint_share(const struct fact *f, const struct demand *n);
 void checkpoint_find_exact(struct checkpointing *k);
 bool tensor_varies(const struct sol_tensor *t); /* of floating-point numbers, and no constant */
 
-/* kin.c: tensors that are computed from the same elements, by tensor number. */
-struct kin;
-struct kin *kin_find(const struct sol_graph *g);
-bool kin_mixed(const struct kin *kin, const struct sol_tensor *t);
-bool kin_related(const struct kin *kin, const struct sol_tensor *a, const struct sol_tensor *b);
+/* origins.c: the results and inputs that each tensor is computed from element by element; by tensor number. */
+struct origins;
+struct origins *origins_find(const struct sol_graph *g);
+bool origins_mixed(const struct origins *origins, const struct sol_tensor *t);
+bool origins_shared(const struct origins *origins, const struct sol_tensor *a, const struct sol_tensor *b);
 /* Is every statement of the layer element-wise, or a copy? */
 bool layer_is_elementwise(const struct sol_layer *l);
 

@@ -2,7 +2,7 @@
  * elements equal it, and a network may compute a mask from `x == max(x)`. A recomputed x can differ from forward's in
  * the last bit, and then no element equals the maximum. So both sides of a comparison are saved, or are views of saved
  * tensors. What is compared with a constant, rounded or made an integer, is saved only if it can be exactly where the
- * result jumps, such as `x - max(x)` at 0 (kin.c). Elsewhere a last bit matters only for elements that happen to be
+ * result jumps, such as `x - max(x)` at 0 (origins.c). Elsewhere a last bit matters only for elements that happen to be
  * there. */
 #include "grad/checkpoint.h"
 
@@ -11,7 +11,7 @@
 enum { MOST_READS = 16 };
 struct finder {
     struct checkpointing *k;
-    const struct kin *kin;
+    const struct origins *origins;
     bool *seen; /* by tensor */
     VECTOR(struct sol_tensor *) open;
 };
@@ -58,10 +58,10 @@ static bool can_coincide(const struct finder *f, const struct reads *r)
     const struct loops *loops = r->l->loops;
     for (int i = 0; i < r->n; i++) {
         const struct sol_tensor *a = read_tensor(r->l, r->node[i]);
-        if (kin_mixed(f->kin, a)) return true;
+        if (origins_mixed(f->origins, a)) return true;
         for (int j = 0; j < i; j++) {
             const struct sol_tensor *b = read_tensor(r->l, r->node[j]);
-            if (kin_related(f->kin, a, b) && (a != b || !ex_equal(loops, r->node[i], r->node[j]))) return true;
+            if (origins_shared(f->origins, a, b) && (a != b || !ex_equal(loops, r->node[i], r->node[j]))) return true;
         }
     }
     return false;
@@ -155,7 +155,7 @@ static void make_exact(struct finder *f, struct sol_tensor *t)
 void checkpoint_find_exact(struct checkpointing *k)
 {
     struct sol_graph *g = k->g;
-    struct finder f = {.k = k, .kin = kin_find(g), .seen = NEW_ARRAY(g->arena, bool, g->ntensors + 1)};
+    struct finder f = {.k = k, .origins = origins_find(g), .seen = NEW_ARRAY(g->arena, bool, g->ntensors + 1)};
     for (const struct sol_layer *l = g->first; l; l = l->next) {
         if (l->def->flags & LAYER_OPAQUE) continue;
         find_decisions(&f, l);

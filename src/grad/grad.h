@@ -11,7 +11,7 @@
  *   write.c           turns terms into layers of kind Row
  *   checkpoint.c      what forward saves, and what backward recomputes instead
  *   exact.c           what it saves because its values decide something
- *   kin.c             which values can be equal by construction
+ *   origins.c             which values can be equal by construction
  *   rematerialize.c   recomputation
  *   rules.c           layers whose gradient is not derived from their loops
  *   linear.c          those of linear algebra
