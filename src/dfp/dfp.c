@@ -577,7 +577,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     struct making *m = make(sc, c, v);
     struct dfp *d = &m->d;
     print_tables(d->p.out, d->loops);
-    *out = (struct kernel){.nstep = d->pl->ngroup, .cost = v->cost, .solver = "dfp", .variant = v->text};
+    *out = (struct kernel){.nstep = d->pl->ngroup};
     for (int i = 0; i < d->pl->ngroup; i++) print_group(m, i, v->p[P_TASK], out);
     out->source = d->p.out->at;
     out->scratch_bytes = d->pl->scratch_bytes;

@@ -86,8 +86,8 @@ int blocking_last(const struct blocking *b);
 struct loops *blocking_pack(const struct blocking *b, struct arena *arena);
 int64_t blocking_packed_elements(const struct blocking *b);
 
-/* blocking_print.c. Prints the whole source of a kernel with one step. */
-void blocking_print(const struct blocking *b, struct text *out);
+/* blocking_print.c. A kernel with one step: its source, tasks and scratch memory. */
+void blocking_kernel(const struct blocking *b, const struct solver_context *sc, struct kernel *out);
 /* Its parts. The first prints types, micro-kernels and `static void block_panels(char *const *p, real *scratch,
  * int64_t g, int64_t block, int64_t lo, int64_t hi)`; with B_CALLER its last parameters are `(.., int64_t n, int64_t
  * q, const char *next)`, for one chunk of a panel. The second prints the body of a step over everything; `operands`

@@ -447,11 +447,16 @@ void blocking_print_block(const struct blocking *b, struct text *out)
     block_function(b, &finish, &sizes, out);
 }
 
-void blocking_print(const struct blocking *b, struct text *out)
+void blocking_kernel(const struct blocking *b, const struct solver_context *sc, struct kernel *out)
 {
-    blocking_print_head(b, out);
-    blocking_print_block(b, out);
-    kernel_open(out, 0);
-    blocking_print_tasks(b, out, "p");
-    kernel_close(out);
+    struct text text = solver_text(sc);
+    blocking_print_head(b, &text);
+    blocking_print_block(b, &text);
+    kernel_open(&text, 0);
+    blocking_print_tasks(b, &text, "p");
+    kernel_close(&text);
+    out->source = text.at;
+    out->nstep = 1;
+    out->step[0].tasks = blocking_tasks(b);
+    out->scratch_bytes = blocking_scratch(b);
 }

@@ -88,17 +88,9 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     if (!pack)
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: the packed weights have more than %d dimensions",
                         SOL_MAX_DIMS);
-    struct text text = solver_text(sc);
-    blocking_print(&b, &text);
-    out->source = text.at;
-    out->nstep = 1;
-    out->step[0].tasks = blocking_tasks(&b);
+    blocking_kernel(&b, sc, out);
     out->npack = 1;
     out->pack[0] = (struct kernel_pack){.tensor = p.b.tensor, .loops = pack};
-    out->scratch_bytes = blocking_scratch(&b);
-    out->cost = v->cost;
-    out->solver = "direct";
-    out->variant = v->text;
     return SOL_OK;
 }
 

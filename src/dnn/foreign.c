@@ -320,9 +320,6 @@ static sol_status emit_by(const struct solver_context *sc, const struct cluster 
     const struct plugin *by = find_plugin(sc, name);
     if (!by) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "%s: there is no such plug-in", name);
     TRY((v->p[2] == FOREIGN_CONV ? foreign_conv_emit : gemm_emit)(sc, c, by, v, out));
-    out->cost = v->cost;
-    out->solver = name;
-    out->variant = v->text;
     return SOL_OK;
 }
 

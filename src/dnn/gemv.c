@@ -211,6 +211,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 {
     struct gemv g;
     const char *why = "";
+    (void)v; /* there is only one */
     if (!find(sc, c, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "gemv: %s", why);
     struct epilogue e = {.p = &g.p, .lanes = g.lanes};
     struct text text = solver_text(sc);
@@ -225,9 +226,6 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     out->source = text.at;
     out->nstep = 1;
     out->step[0].tasks = g.nouter * g.groups;
-    out->cost = v->cost;
-    out->solver = "gemv";
-    out->variant = v->text;
     return SOL_OK;
 }
 

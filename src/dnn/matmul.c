@@ -68,15 +68,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     const struct blocking_options o = options_of(sc, v);
     if (!find(sc, c, v->p[5], &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "matmul: %s", why);
-    struct text text = solver_text(sc);
-    blocking_print(&b, &text);
-    out->source = text.at;
-    out->nstep = 1;
-    out->step[0].tasks = blocking_tasks(&b);
-    out->scratch_bytes = blocking_scratch(&b);
-    out->cost = v->cost;
-    out->solver = "matmul";
-    out->variant = v->text;
+    blocking_kernel(&b, sc, out);
     return SOL_OK;
 }
 

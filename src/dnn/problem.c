@@ -33,6 +33,11 @@ int problem_operand(const struct problem *p, int tensor)
     return n;
 }
 
+int problem_work(const struct problem *p)
+{
+    return problem_operand(p, p->was->tensors.n);
+}
+
 bool problem_packs_b(const struct problem *p)
 {
     if (p->a.tensor == p->b.tensor) return false;

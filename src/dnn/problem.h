@@ -63,6 +63,7 @@ static inline bool set_has(uint64_t set, int ivar)
 int64_t problem_size(const struct problem *p, uint64_t ivars); /* product of the index variables' sizes */
 /* The number i of a tensor in the kernel's operands p[i]. */
 int problem_operand(const struct problem *p, int tensor);
+int problem_work(const struct problem *p); /* that of the first work buffer */
 
 /* offset.c: an element offset as C text. An index is a number, or a C expression of type int64_t that needs no
  * parentheses as a factor. */

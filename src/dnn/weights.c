@@ -298,9 +298,6 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
         out->nwork = 1;
         out->work_bytes[0] = weights_tasks(&w) * w.sums * w.p.bytes;
     }
-    out->cost = v->cost;
-    out->solver = winograd ? "weights-winograd" : "weights";
-    out->variant = v->text;
     return SOL_OK;
 }
 

@@ -375,16 +375,6 @@ static const char *operand_at(const struct weights *w, const struct weights_side
     return offset_from(&at, SAY("(const @real *)p[%d]", problem_operand(p, s->o->tensor)));
 }
 
-static int work_operand(const struct weights *w)
-{
-    int n = 0;
-    for (int i = 0; i < w->p.was->tensors.n; i++) {
-        const int role = w->p.was->tensors.at[i].role;
-        n += role != LOOPS_TEMP && role != LOOPS_TABLE;
-    }
-    return n;
-}
-
 static void sums_step(const struct weights *w, struct text *out)
 {
     const long long tile = (long long)w->rows * w->width;
@@ -402,7 +392,7 @@ static void sums_step(const struct weights *w, struct text *out)
     block_digits(w, out, "at");
     weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
     if (w->ngroup > 1)
-        text_line(out, "@real *const sums = (@real *)p[%d] + task * INT64_C(%lld);", work_operand(w),
+        text_line(out, "@real *const sums = (@real *)p[%d] + task * INT64_C(%lld);", problem_work(&w->p),
                   (long long)w->sums);
     else
         text_line(out, "@real *const sums = scratch + INT64_C(%lld);", (long long)(weights_scratch(w) - w->sums));
@@ -425,7 +415,7 @@ static void total_step(const struct weights *w, struct text *out)
     block_digits(w, out, "at");
     text_line(out, "if (m0 + i >= m1) continue;");
     text_line(out, "@results(p, (const @real *)p[%d] + at * INT64_C(%lld) + i * %lld, g, m0 + i, n0, n1);",
-              work_operand(w), (long long)(w->sums * w->ngroup), (long long)w->b.block * w->rows * w->width);
+              problem_work(&w->p), (long long)(w->sums * w->ngroup), (long long)w->b.block * w->rows * w->width);
     text_close(out, "}");
     text_line(out, "(void)f, (void)worker;");
     end(out);

@@ -442,9 +442,6 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     const int64_t x = (int64_t)w.points * w.points;
     out->source = text.at;
     out->scratch_bytes = scratch_bytes(&w);
-    out->cost = v->cost;
-    out->solver = "winograd";
-    out->variant = v->text;
     if (w.weights) {
         out->step[out->nstep].suffix = "weights transform";
         out->step[out->nstep++].tasks = w.b.nchunk * w.b.panels;

@@ -382,20 +382,10 @@ static void weight_vector(const struct winograd *w, struct text *out, const stru
     text_close(out, "}");
 }
 
-static int operands(const struct winograd *w)
-{
-    int n = 0;
-    for (int i = 0; i < w->p.was->tensors.n; i++) {
-        const int role = w->p.was->tensors.at[i].role;
-        n += role != LOOPS_TEMP && role != LOOPS_TABLE;
-    }
-    return n;
-}
-
 /* The operand that holds the transformed weights. */
 static int weights_operand(const struct winograd *w)
 {
-    return w->weights ? operands(w) : problem_operand(&w->p, w->p.b.tensor);
+    return w->weights ? problem_work(&w->p) : problem_operand(&w->p, w->p.b.tensor);
 }
 
 /* -- steps */
@@ -421,7 +411,7 @@ static void weights_step(const struct winograd *w, struct text *out)
     offset_add(&at, "panel", b->width * lane);
     text_line(out, "const @real *w = %s;",
               offset_from(&at, SAY("(const @real *)p[%d]", problem_operand(p, p->b.tensor))));
-    text_line(out, "@real *u = (@real *)p[%d] + (task * %lld + c - c0) * %d;", operands(w), (long long)b->len,
+    text_line(out, "@real *u = (@real *)p[%d] + (task * %lld + c - c0) * %d;", problem_work(&w->p), (long long)b->len,
               b->width);
     const int64_t rest = w->outputs.size % b->lanes;
     text_line(out, "int64_t vectors = @sol_min_i64(%lld, %lld - panel * %lld);", (long long)b->vectors,
@@ -479,7 +469,7 @@ static void input_step(const struct winograd *w, struct text *out, int first, in
 static void panel_steps(const struct winograd *w, struct text *out)
 {
     const struct blocking *b = &w->b;
-    const int v = operands(w);
+    const int v = problem_work(&w->p);
     const long long x = (long long)w->points * w->points, taps = (long long)w->taps * w->taps, width = b->width;
     const struct weight_strides strides = {w->taps * width, width, 1, w->u_plane};
     input_step(w, out, 0, v);
@@ -515,7 +505,7 @@ static void panel_steps(const struct winograd *w, struct text *out)
 static void three_steps(const struct winograd *w, struct text *out)
 {
     const struct blocking *b = &w->b;
-    const int first = w->weights, v = operands(w) + first, m = v + 1;
+    const int first = w->weights, v = problem_work(&w->p) + first, m = v + 1;
     input_step(w, out, first, v);
     kernel_open(out, first + 1);
     text_line(out, "char *const q[3] = {p[%d], p[%d], p[%d]};", v, weights_operand(w), m);

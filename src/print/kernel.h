@@ -155,6 +155,7 @@ struct solver { /* a row of plan/solvers.c */
     bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);
     /* Fills in variants with costs, at most SOLVER_MAX_VARIANTS, cheapest first. Returns their number. */
     int (*variants)(const struct solver_context *sc, const struct cluster *c, struct variant *out);
+    /* Fills in everything but `cost`, `solver` and `variant`. */
     sol_status (*emit)(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
                        struct kernel *out);
 };

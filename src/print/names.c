@@ -39,6 +39,9 @@ sol_status solver_emit(const struct solver *s, const struct solver_context *sc, 
 {
     const struct cluster own = {named(sc->arena, c->loops, "@table"), c->memory, c->anchor};
     TRY(s->emit(sc, &own, v, out));
+    out->cost = v->cost;
+    out->solver = s->name;
+    out->variant = v->text;
     for (int i = 0; i < out->npack; i++) out->pack[i].loops = named(sc->arena, out->pack[i].loops, "table");
     return kernel_sizes(sc->scratch ? sc->scratch : sc->arena, cluster_varies(c), out);
 }

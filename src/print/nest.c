@@ -101,6 +101,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
 static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
                        struct kernel *out)
 {
+    (void)v; /* there is only one */
     struct print_plan *pl = groups_make(sc, c, 1);
     struct text text = solver_text(sc);
     print_tables(&text, pl->cluster.loops);
@@ -110,7 +111,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
                            .target = sc->target,
                            .lanes = 1,
                            .vector_ivar = -1};
-    *out = (struct kernel){.nstep = pl->ngroup, .cost = v->cost, .solver = "nest", .variant = v->text};
+    *out = (struct kernel){.nstep = pl->ngroup};
     for (int i = 0; i < pl->ngroup; i++) group(&p, pl, i, out);
     out->source = text.at;
     out->scratch_bytes = pl->scratch_bytes;
