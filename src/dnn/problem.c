@@ -160,22 +160,17 @@ static bool sort_ivars(struct problem *p, uint64_t in_a, uint64_t in_b, uint64_t
     return true;
 }
 
-struct index_reads {
-    const struct loops *loops;
-    bool any;
-};
-static void see_index_read(void *user, int32_t node)
+static bool is_read(const struct loops *loops, int32_t node)
 {
-    struct index_reads *r = user;
-    r->any |= r->loops->ex.at[node].kind == EX_READ;
+    return at(loops, node)->kind == EX_READ;
 }
 
 /* Does an index come from a table or a tensor? Packing allows only reads of the operand itself. */
 static bool looks_up(const struct problem *p, int32_t first)
 {
-    struct index_reads r = {p->loops, false};
-    for (int32_t i = first; i; i = at(p->loops, i)->next) ex_walk(p->loops, i, see_index_read, &r);
-    return r.any;
+    bool any = false;
+    for (int32_t i = first; i; i = at(p->loops, i)->next) any |= ex_any(p->loops, i, is_read);
+    return any;
 }
 
 static bool in_memory(const struct problem *p, int32_t node)

@@ -25,33 +25,25 @@ struct window {
 
 /* -- which pins: f is made of tables, min, max, or quotients and remainders of more than an index variable */
 
-struct kind {
-    const struct loops *loops;
-    bool odd;
-};
-
-static void see_kind(void *user, int32_t node)
+static bool is_odd_node(const struct loops *loops, int32_t node)
 {
-    struct kind *k = user;
-    const struct ex *e = &k->loops->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     struct affine f;
-    if (e->kind == EX_READ || e->kind == EX_CALL) k->odd = true;
-    if (e->kind != EX_FLOOR && e->kind != EX_MOD) return;
-    if (!ex_affine(k->loops, e->a, &f)) return;
-    k->odd |= f.c != 0;
-    for (int i = 0; i < f.n; i++) k->odd |= f.coef[i] != 1;
+    if (e->kind == EX_READ || e->kind == EX_CALL) return true;
+    if ((e->kind != EX_FLOOR && e->kind != EX_MOD) || !ex_affine(loops, e->a, &f)) return false;
+    bool odd = f.c != 0;
+    for (int i = 0; i < f.n; i++) odd |= f.coef[i] != 1;
+    return odd;
 }
 
 static bool is_odd(const struct adjoint *a, const struct term *t, int d)
 {
     const struct pin *p = &t->pin[d];
-    struct kind k = {.loops = a->w};
     const uint64_t own = p->f ? ex_ivars(a->w, p->f) : 0;
     if (!own || p->q || t->index[d] || own & ~t->ctx || ex_reads_data(a->w, p->f) || term_varies(a, t, d)) return false;
     for (int i = 0; i < t->npin; i++) /* no index variable is in two of them */
         if (i != d && t->pin[i].f && ex_ivars(a->w, t->pin[i].f) & own) return false;
-    ex_walk(a->w, p->f, see_kind, &k);
-    return k.odd;
+    return ex_any(a->w, p->f, is_odd_node);
 }
 
 /* -- windows: what is known when the graph is compiled */

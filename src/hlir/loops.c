@@ -387,23 +387,34 @@ void ex_walk(const struct loops *loops, int32_t node, void (*visit)(void *user, 
     ex_walk(loops, b, visit, user);
 }
 
-struct data_read {
+struct any {
     const struct loops *loops;
+    bool (*is)(const struct loops *loops, int32_t node);
     bool found;
 };
 
-static void find_data(void *user, int32_t node)
+static void find_any(void *user, int32_t node)
 {
-    struct data_read *r = user;
-    const struct ex *e = &r->loops->ex.at[node];
-    r->found |= e->kind == EX_READ && r->loops->tensors.at[e->tensor].role != LOOPS_TABLE;
+    struct any *a = user;
+    a->found = a->found || a->is(a->loops, node);
+}
+
+bool ex_any(const struct loops *loops, int32_t node, bool (*is)(const struct loops *loops, int32_t node))
+{
+    struct any a = {loops, is, false};
+    ex_walk(loops, node, find_any, &a);
+    return a.found;
+}
+
+static bool is_data(const struct loops *loops, int32_t node)
+{
+    const struct ex *e = &loops->ex.at[node];
+    return e->kind == EX_READ && loops->tensors.at[e->tensor].role != LOOPS_TABLE;
 }
 
 bool ex_reads_data(const struct loops *loops, int32_t node)
 {
-    struct data_read r = {.loops = loops};
-    ex_walk(loops, node, find_data, &r);
-    return r.found;
+    return ex_any(loops, node, is_data);
 }
 
 bool ex_equal(const struct loops *loops, int32_t a, int32_t b)

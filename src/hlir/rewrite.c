@@ -304,23 +304,20 @@ struct find {
     bool found;
 };
 
-static void find_reduction(void *user, int32_t node)
-{
-    struct find *f = user;
-    if (f->loops->ex.at[node].kind == EX_RED) f->found = true;
-}
-
 static void find_read(void *user, int32_t node)
 {
     struct find *f = user;
     if (f->loops->ex.at[node].kind == EX_READ && f->loops->ex.at[node].tensor == f->tensor) f->found = true;
 }
 
+static bool is_reduction(const struct loops *loops, int32_t node)
+{
+    return loops->ex.at[node].kind == EX_RED;
+}
+
 bool rewrite_has_reduction(const struct loops *loops, int32_t node)
 {
-    struct find f = {.loops = loops};
-    ex_walk(loops, node, find_reduction, &f);
-    return f.found;
+    return ex_any(loops, node, is_reduction);
 }
 
 bool rewrite_reads(const struct loops *loops, int32_t node, int tensor)

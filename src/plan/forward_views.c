@@ -93,29 +93,19 @@ static int32_t forwarded_read(void *user, struct loops *to, const struct ex *rea
     return node;
 }
 
-struct affinity {
-    const struct loops *loops;
-    bool affine;
-};
-
-static void affine_visit(void *user, int32_t node)
+static bool is_non_affine_read(const struct loops *loops, int32_t node)
 {
-    struct affinity *a = user;
-    const struct ex *e = &a->loops->ex.at[node];
-    if (e->kind != EX_READ) return;
+    const struct ex *e = &loops->ex.at[node];
     struct affine f;
-    for (int32_t i = e->a; i; i = a->loops->ex.at[i].next)
-        if (!ex_affine(a->loops, i, &f)) a->affine = false;
+    for (int32_t i = e->kind == EX_READ ? e->a : 0; i; i = loops->ex.at[i].next)
+        if (!ex_affine(loops, i, &f)) return true;
+    return false;
 }
 
 static int count_non_affine(const struct loops *loops)
 {
     int n = 0;
-    for (int i = 0; i < loops->stmts.n; i++) {
-        struct affinity a = {.loops = loops, .affine = true};
-        ex_walk(loops, loops->stmts.at[i].value, affine_visit, &a);
-        n += !a.affine;
-    }
+    for (int i = 0; i < loops->stmts.n; i++) n += ex_any(loops, loops->stmts.at[i].value, is_non_affine_read);
     return n;
 }
 

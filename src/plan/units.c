@@ -22,26 +22,13 @@ struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype 
     return t;
 }
 
-struct contractions {
-    const struct loops *loops;
-    bool found;
-};
-
-static void see_contraction(void *user, int32_t node)
-{
-    struct contractions *c = user;
-    c->found |= ex_is_contraction(c->loops, node);
-}
-
 /* The anchor: the first statement with a reduction, otherwise statement 0. Also tells whether it is a contraction. */
 static int unit_anchor(const struct loops *loops, bool *out_contraction)
 {
     int anchor = -1;
     *out_contraction = false;
     for (int i = 0; i < loops->stmts.n; i++) {
-        struct contractions c = {.loops = loops};
-        ex_walk(loops, loops->stmts.at[i].value, see_contraction, &c);
-        *out_contraction |= c.found;
+        *out_contraction |= ex_any(loops, loops->stmts.at[i].value, ex_is_contraction);
         if (anchor < 0 && rewrite_has_reduction(loops, loops->stmts.at[i].value)) anchor = i;
     }
     return anchor < 0 ? 0 : anchor;

@@ -109,26 +109,14 @@ uint64_t groups_unit_ivars(const struct loops *loops, const struct memory *m)
 
 /* -- who uses a tensor */
 
-struct user {
-    const struct loops *loops;
-    int tensor;
-    bool found;
-};
-static void see_use(void *user, int32_t node)
-{
-    struct user *u = user;
-    const struct ex *e = &u->loops->ex.at[node];
-    if (e->kind == EX_READ && e->tensor == u->tensor) u->found = true;
-}
-
 static bool group_uses(const struct loops *loops, const struct print_group *g, int tensor)
 {
-    struct user u = {loops, tensor, false};
     for (int i = g->first; i < g->first + g->n; i++) {
-        ex_walk(loops, loops->stmts.at[i].value, see_use, &u);
-        for (int o = 0; o < loops->stmts.at[i].nout; o++) u.found = u.found || loops->stmts.at[i].out[o] == tensor;
+        if (rewrite_reads(loops, loops->stmts.at[i].value, tensor)) return true;
+        for (int o = 0; o < loops->stmts.at[i].nout; o++)
+            if (loops->stmts.at[i].out[o] == tensor) return true;
     }
-    return u.found;
+    return false;
 }
 
 /* -- order */

@@ -146,26 +146,13 @@ const char *print_index(struct print_expr *p, int32_t node)
     return expr_scalar(p, node, C_I64);
 }
 
-struct data_reads {
-    const struct loops *loops;
-    bool found;
-};
-static void see_data(void *user, int32_t node)
-{
-    struct data_reads *u = user;
-    const struct ex *e = &u->loops->ex.at[node];
-    if (e->kind == EX_READ && u->loops->tensors.at[e->tensor].role != LOOPS_TABLE) u->found = true;
-}
-
 /* The index of dimension d, checked if it comes from data. */
 static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t index, bool guarded)
 {
     const char *text = print_index(p, index);
     const int64_t n = p->loops->tensors.at[tensor].shape[d];
-    struct data_reads data = {p->loops, false};
     int64_t low, high;
-    ex_walk(p->loops, index, see_data, &data);
-    if (guarded || !data.found) return text;
+    if (guarded || !ex_reads_data(p->loops, index)) return text;
     if (expr_bounds(p, index, &low, &high) && size_le(0, low) && size_lt(high, n)) return text;
     return SAY(p, "@sol_index(%s, %" PRId64 ", f)", text, n);
 }
