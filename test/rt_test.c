@@ -99,7 +99,7 @@ static void run_on(const struct sol_step *step, int threads, const struct rt_tea
 {
     memset(out, 0, sizeof *out);
     for (int i = 0; i < CELLS; i++) out->cells[0][i] = (uint64_t)i * 77;
-    const struct sol_program program = {STEPS, 4, step, places, 0, sizeof(uint64_t) * CELLS};
+    const struct sol_program program = {STEPS, 4, step, places, 0, sizeof(uint64_t) * CELLS, 0, NULL};
     char *base[2] = {(char *)out->cells[0], (char *)out->cells[1]}, *operands[4];
     uint64_t scratch[16][CELLS];
     const struct rt_call call = {.program = &program,
@@ -220,7 +220,7 @@ static void a_host_step_may_run_a_program(void **state)
     expected(&want);
     const struct sol_step step[] = {{.run = mix, .tasks = 8, .places = 2},
                                     {.kind = SOL_STEP_HOST, .tasks = 1, .places = 2}};
-    const struct sol_program program = {2, 4, step, places, 0, 0};
+    const struct sol_program program = {2, 4, step, places, 0, 0, 0, NULL};
     uint64_t cells[2][CELLS] = {0};
     char *base[2] = {(char *)cells[0], (char *)cells[1]}, *operands[4];
     const struct rt_call call = {
@@ -422,7 +422,7 @@ static void some_steps_only_and_their_times(void **state)
     (void)state;
     struct sol_step step[STEPS];
     fill(step);
-    const struct sol_program program = {STEPS, 4, step, places, 0, sizeof(uint64_t) * CELLS};
+    const struct sol_program program = {STEPS, 4, step, places, 0, sizeof(uint64_t) * CELLS, 0, NULL};
     unsigned char only[STEPS] = {[0] = 1, [5] = 1};
     int64_t ns[STEPS];
     uint64_t want[2][CELLS] = {0}, scratch[2][CELLS];
@@ -478,7 +478,7 @@ static int32_t run_team(int32_t (*run)(const struct rt_call *, int32_t *), int t
                                     {.kind = SOL_STEP_TEAM, .run = recurrence, .tasks = tasks, .places = 2},
                                     {.run = mix, .tasks = 1, .place0 = 2, .places = 2},
                                     {.kind = SOL_STEP_TEAM, .run = recurrence, .tasks = tasks, .places = 2}};
-    const struct sol_program program = {4, 4, step, places, 0, 0};
+    const struct sol_program program = {4, 4, step, places, 0, 0, 0, NULL};
     char *base[2] = {(char *)cells[0], (char *)cells[1]}, *operands[4];
     int64_t ns[4] = {0};
     const struct rt_call call = {.program = &program,
@@ -529,7 +529,7 @@ static void a_team_with_an_error_ends(void **state)
     for (int threads = 1; threads <= 4; threads++) {
         const struct sol_step step[] = {{.run = mix, .tasks = CELLS, .places = 2},
                                         {.kind = SOL_STEP_TEAM, .run = fails_in_a_team, .tasks = CELLS, .places = 2}};
-        const struct sol_program program = {2, 4, step, places, 0, 0};
+        const struct sol_program program = {2, 4, step, places, 0, 0, 0, NULL};
         uint64_t cells[2][CELLS] = {{0}};
         char *base[2] = {(char *)cells[0], (char *)cells[1]}, *operands[4];
         const struct rt_call call = {.program = &program, .base = base, .operands = operands, .threads = threads};
@@ -548,14 +548,14 @@ static void sizes_of_a_call(void **state)
     const struct sol_operand sized[] = {{0, 0}, {1, SOL_SIZE + 1}, {1, SOL_SIZE + 1}, {0, 0}};
     struct sol_step step[] = {{.run = mix, .tasks = SOL_SIZE, .places = 2},
                               {.run = through_scratch, .tasks = SOL_SIZE, .place0 = 2, .places = 2}};
-    const struct sol_program with_sizes = {2, 4, step, sized, 0, SOL_SIZE + 2};
+    const struct sol_program with_sizes = {2, 4, step, sized, 0, SOL_SIZE + 2, 0, NULL};
     for (int64_t n = 0; n <= CELLS; n += 8)
         for (int threads = 0; threads <= 4; threads++) {
             const int64_t sizes[] = {n, 8 * (n / 2), CELLS * 8};
             const struct sol_operand fixed[] = {{0, 0}, {1, sizes[1]}, {1, sizes[1]}, {0, 0}};
             struct sol_step number[] = {step[0], step[1]};
             number[0].tasks = number[1].tasks = n;
-            const struct sol_program with_numbers = {2, 4, number, fixed, 0, sizes[2]};
+            const struct sol_program with_numbers = {2, 4, number, fixed, 0, sizes[2], 0, NULL};
             uint64_t want[2][2 * CELLS] = {{7}}, got[2][2 * CELLS] = {{7}}, scratch[4][CELLS];
             char *operands[4];
             struct rt_call call = {.program = &with_numbers,
@@ -574,6 +574,55 @@ static void sizes_of_a_call(void **state)
         }
 }
 
+/* Sizes: 0, 1 dimensions; 2 to 4 places of blocks, 5 their end; 6 = 4 * s0, 7 = s0 - s1. */
+static int32_t computes(int64_t *size)
+{
+    if (size[0] == 13) return 0;
+    size[6] = 4 * size[0];
+    size[7] = size[0] - size[1];
+    return 1;
+}
+
+static void sizes_are_checked_and_blocks_placed(void **state)
+{
+    (void)state;
+    static const struct sol_block block[] = {
+        {SOL_SIZE + 6, 0, 1, 2}, {SOL_SIZE + 0, 1, 2, 3}, {100, 2, 3, 4}}; /* the last may lie where the first was */
+    static const struct sol_module_dim dim[] = {{"a", 8, 0, 1000, 1}, {"b", 4, 0, 100, 4}};
+    static const struct sol_module_check check[] = {{SOL_SIZE + 7, "it needs a - b"}};
+    const struct sol_module m = {.nsize = 8,
+                                 .ndim = 2,
+                                 .ncheck = 1,
+                                 .dim = dim,
+                                 .check = check,
+                                 .sizes = computes,
+                                 .forward = {.workspace_bytes = SOL_SIZE + 5, .nblock = 3, .block = block}};
+    static const struct {
+        int64_t a, b;
+        enum rt_fit fit;
+        int which;
+        int64_t at[4];
+    } cases[] = {{0, 0, RT_FITS, 0, {0, 0, 0, 128}},
+                 {16, 4, RT_FITS, 0, {0, 64, 128, 256}},
+                 {100, 100, RT_FITS, 0, {0, 448, 0, 576}},
+                 {1001, 4, RT_LIMITS, 0, {0}},
+                 {5, -4, RT_LIMITS, 1, {0}},
+                 {5, 6, RT_MULTIPLE, 1, {0}},
+                 {7, 8, RT_NEEDS, 0, {0}},
+                 {13, 8, RT_TOO_LARGE, 0, {0}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t size[8] = {cases[i].a, cases[i].b};
+        int32_t which = 0;
+        void *memory = malloc(rt_sizes_bytes(&m));
+        assert_int_equal(rt_sizes(&m, size, memory, &which), cases[i].fit);
+        if (cases[i].fit == RT_FITS)
+            assert_memory_equal(size + 2, cases[i].at, sizeof cases[i].at);
+        else if (cases[i].fit != RT_TOO_LARGE)
+            assert_int_equal(which, cases[i].which);
+        free(memory);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -584,6 +633,7 @@ int main(void)
         cmocka_unit_test(a_team_meets_inside_a_step),
         cmocka_unit_test(a_team_with_an_error_ends),
         cmocka_unit_test(sizes_of_a_call),
+        cmocka_unit_test(sizes_are_checked_and_blocks_placed),
         cmocka_unit_test(the_openmp_runtime_of_the_process),
         cmocka_unit_test(many_threads_call_at_once),
         cmocka_unit_test(a_host_step_may_run_a_program),

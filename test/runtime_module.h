@@ -103,13 +103,20 @@ static const struct sol_module module = {sizeof module,
                                          depends,
                                          192,
                                          0,
-                                         {4, 10, prepare_steps, prepare_places, 160, 0},
-                                         {3, 8, steps, places, 96, 4},
+                                         {4, 10, prepare_steps, prepare_places, 160, 0, 0, NULL},
+                                         {3, 8, steps, places, 96, 4, 0, NULL},
                                          {0},
-                                         0};
+                                         0,
+                                         0,
+                                         0,
+                                         NULL,
+                                         NULL,
+                                         NULL};
 
-static inline sol_status add_hundred(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out)
+static inline sol_status add_hundred(struct sol_ctx *ctx, const void *data, const int64_t *sizes, const void *const *in,
+                                     void *const *out)
 {
+    (void)sizes;
     for (int i = 0; i < N; i++) {
         ((float *)out[0])[i] = ((const float *)in[0])[i] + *(const float *)data;
         if (((const float *)in[0])[i] == -1000) return ctx_fail(ctx, SOL_ERR_RUN, "top-k: k is too large");

@@ -15,7 +15,7 @@ static unsigned below(unsigned *seed, unsigned n)
     return (*seed >> 8) % n;
 }
 
-static void apart(const struct block *x, const struct block *y)
+static void apart(const struct rt_block *x, const struct rt_block *y)
 {
     if (x->last < y->first || y->last < x->first) return;
     assert_true(x->offset + x->bytes <= y->offset || y->offset + y->bytes <= x->offset);
@@ -28,27 +28,27 @@ static void blocks_lie_apart(void **state)
     enum { N = 40, GIVEN = 12, STEPS = 30 };
     unsigned seed = 3;
     for (int round = 0; round < 300; round++) {
-        struct arena *a = arena_create(ctx);
-        struct block b[N], given[GIVEN];
+        struct rt_block b[N], given[GIVEN];
         int64_t room = 0, whole;
         for (int i = 0; i < GIVEN; i++) {
-            given[i] = (struct block){64 * below(&seed, 40), room, -1, (int)below(&seed, STEPS)};
+            given[i] = (struct rt_block){64 * below(&seed, 40), room, -1, (int)below(&seed, STEPS)};
             room += given[i].bytes;
         }
         if (round % 3 == 0) room = 0;
         for (int i = 0; i < N; i++) {
             const int first = (int)below(&seed, STEPS);
-            b[i] = (struct block){below(&seed, 3000), -1, first, first + (int)below(&seed, 6)};
+            b[i] = (struct rt_block){below(&seed, 3000), -1, first, first + (int)below(&seed, 6)};
         }
         const int ngiven = room ? GIVEN : 0;
-        whole = offsets_assign(a, b, N, given, ngiven, room);
+        void *memory = malloc(rt_offsets_bytes(N, ngiven));
+        whole = rt_offsets(&(struct rt_layout){b, given, N, ngiven, room, memory});
+        free(memory);
         for (int i = 0; i < N; i++) {
             assert_true(b[i].offset >= 0 && b[i].offset % 64 == 0 && b[i].offset + b[i].bytes <= whole);
             assert_true(b[i].offset >= room || b[i].offset + b[i].bytes <= room);
             for (int k = 0; k < i; k++) apart(&b[i], &b[k]);
             for (int k = 0; k < ngiven; k++) apart(&b[i], &given[k]);
         }
-        arena_destroy(a);
     }
 }
 

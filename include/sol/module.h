@@ -4,13 +4,14 @@
  * operands. A kernel computes the tasks [task0, task1) of its step, and every split of the tasks gives the same bits.
  *
  * A *quantity* is a number below SOL_SIZE, or a size known only at run time: quantity SOL_SIZE + i is size i of the
- * call. A module without such sizes has numbers only. */
+ * call. A module without such sizes has numbers only. Otherwise the sizes of a call are, in this order: those of its
+ * dimensions, which the caller knows; those that the module computes from them; places of blocks of memory. */
 #ifndef SOL_MODULE_H
 #define SOL_MODULE_H
 
 #include <stdint.h>
 
-#define SOL_MODULE_VERSION 4
+#define SOL_MODULE_VERSION 5
 
 #define SOL_SIZE (INT64_C(1) << 48)
 
@@ -29,7 +30,7 @@ struct sol_frame {
     volatile int32_t *error; /* 0, or the first SOL_KERNEL_* error of this worker */
     volatile int32_t *error_step;
     int32_t step;                /* the step that runs, for messages */
-    const int64_t *sizes;        /* sizes known only at run time; NULL: none */
+    const int64_t *sizes;        /* of the call; NULL: none */
     const struct sol_team *team; /* for steps of kind SOL_STEP_TEAM only */
 };
 enum {
@@ -62,9 +63,9 @@ enum sol_space { /* the memory of a buffer */
 };
 struct sol_buffer {
     int32_t kind, index;
-    int64_t offset, bytes;
-    const void *data; /* CONST */
-    int32_t given;    /* INPUT, OUTPUT */
+    int64_t offset, bytes; /* quantities */
+    const void *data;      /* CONST */
+    int32_t given;         /* INPUT, OUTPUT */
     int32_t space;
 };
 struct sol_operand { /* the address of an operand: a buffer and the offset of the operand's element 0 in it */
@@ -94,20 +95,45 @@ struct sol_step {
      * If several consecutive steps compute one kernel, the first has the numbers of all. */
     float flops, bytes;
 };
+/* Memory in the workspace whose place is chosen when the sizes of a call are known. Blocks that are in use at the same
+ * time do not overlap. */
+struct sol_block {
+    int64_t bytes;       /* a quantity */
+    int32_t first, last; /* the steps during which it is in use */
+    int32_t offset;      /* the size of the call that becomes its offset */
+};
 struct sol_program {
     int32_t nstep, nplace;
     const struct sol_step *step;
     const struct sol_operand *place;
-    int64_t workspace_bytes, scratch_bytes; /* scratch: per worker; a quantity */
+    int64_t workspace_bytes, scratch_bytes; /* quantities; scratch: per worker */
+    /* Where sizes vary. The end of the blocks becomes workspace_bytes, which is a size of the call then. */
+    int32_t nblock;
+    const struct sol_block *block;
+};
+/* A dimension that varies: its size is known only when the network runs. */
+struct sol_module_dim {
+    const char *name;
+    int64_t hint, min, max, multiple; /* as in struct sol_dim_limits */
+};
+/* What sizes must fulfil beyond their limits: the quantity is not negative. */
+struct sol_module_check {
+    int64_t size;
+    const char *what; /* who needs it, and its formula: "layer 'conv1' (Conv): it needs a size #0-7" */
 };
 struct sol_module {
     uint32_t size, version;
     int32_t ninput, noutput, nparam, nbuffer;
     const struct sol_buffer *buffer;
     const int32_t *depends;
-    int64_t prepared_bytes, saved_bytes;
+    int64_t prepared_bytes, saved_bytes;           /* saved: a quantity */
     struct sol_program prepare, forward, backward; /* backward: no steps unless the network has a gradient */
-    int32_t nsize;                                 /* sizes known only while running; 0: none */
+    /* Sizes known only while running; 0: none. `prepare` needs none of them. */
+    int32_t nsize, ndim, ncheck;
+    const struct sol_module_dim *dim;
+    const struct sol_module_check *check;
+    /* Reads sizes 0..ndim-1 and writes those that the module computes. Returns 0: one of them is too large. */
+    int32_t (*sizes)(int64_t *size);
 };
 
 #endif

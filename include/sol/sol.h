@@ -291,6 +291,35 @@ void sol_saved_destroy(struct sol_saved *saved); /* before the context, even aft
  * backward again, unchanged. */
 enum sol_what { SOL_INPUT, SOL_OUTPUT, SOL_PARAM };
 int sol_net_backward_reads(const struct sol_net *net, enum sol_what what, int i);
+/* A network whose graph has dimensions that vary (sol_graph_dim) runs at any sizes of them within their limits. The
+ * shapes of its inputs and outputs contain sizes that vary: sol_size_at(shape[d], dims) is the size for a call. */
+struct sol_net_dim {
+    const char *name; /* lives as long as the network */
+    struct sol_dim_limits limits;
+};
+int sol_net_dims(const struct sol_net *net);                      /* how many; 0: all sizes are fixed */
+struct sol_net_dim sol_net_dim(const struct sol_net *net, int i); /* if i is past the last, all fields are 0 */
+/* Finds the sizes of a call: shapes[i] contains the sizes of input i, which has the number of dimensions that
+ * sol_net_input says; NULL: not given (a gradient). out_dims receives sol_net_dims sizes. With sizes bound before, this
+ * takes well below a microsecond. Errors: INVALID (inputs that disagree with each other or with the network, a size out
+ * of its limits, a layer that cannot have these sizes, a dimension that is in no input's shape), NOMEM. */
+sol_status sol_net_bind(struct sol_net *net, const int64_t *const *shapes, int64_t *out_dims);
+/* Checks sizes that the caller found in another way. Errors: as sol_net_bind. */
+sol_status sol_net_check_dims(struct sol_net *net, const int64_t *dims);
+struct sol_call {
+    const int64_t *dims; /* NULL: the network has none */
+    const void *const *inputs;
+    void *const *outputs;
+    int threads;
+};
+/* The same as sol_net_run and sol_net_forward, at the sizes of the call. sol_net_backward runs at the sizes of its
+ * forward. Several threads may use different sizes at the same time. Memory grows to what the largest sizes need. Other
+ * errors: INVALID (sizes), NOMEM: smaller sizes still run. */
+sol_status sol_net_run_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c);
+sol_status sol_net_forward_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c,
+                              struct sol_saved **out_saved);
+/* The memory at given sizes; sol_net_memory is for the dimensions' hints. Errors: INVALID (sizes), NOMEM. */
+sol_status sol_net_memory_at(struct sol_net *net, const int64_t *dims, struct sol_memory *out_m);
 /* With the configuration key profile=1, SOL measures every kernel in every run. A row describes one kernel: first those
  * of forward in their order, then those of backward. Times cover the last runs, at most 64. Operations are those of the
  * layers as defined; Winograd needs fewer. Bytes are what the layers read and write. */

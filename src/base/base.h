@@ -73,6 +73,8 @@ void ctx_step(struct sol_ctx *ctx, const char *label);
 int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns);
 /* malloc, realloc and free through the context, so that tests can make them fail. ctx_realloc(NULL, n) allocates. */
 void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes);
+/* Allocates memory of a run: a failure is an error of this run alone, and no later ctx_check knows of it. */
+void *ctx_try(struct sol_ctx *ctx, size_t bytes);
 void ctx_free(struct sol_ctx *ctx, void *p);
 /* The value of a configuration key ("compiler::name"), or its default from config.def. Never NULL for known keys. */
 const char *ctx_config(struct sol_ctx *ctx, const char *key);

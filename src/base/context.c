@@ -168,6 +168,11 @@ void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes)
     return q;
 }
 
+void *ctx_try(struct sol_ctx *ctx, size_t bytes)
+{
+    return raw_realloc(&ctx->options, NULL, MAX(bytes, 1));
+}
+
 void ctx_free(struct sol_ctx *ctx, void *p)
 {
     if (p) raw_realloc(&ctx->options, p, 0);

@@ -18,7 +18,8 @@
 #define SIZE_FORMS (INT64_C(1) << 22)
 #define SIZE_BAD (SIZE_FORM + SIZE_FORMS)
 #define SIZE_POISON (INT64_C(1) << 47)
-#define SIZE_MOST_DIMS 32 /* of a network */
+#define SIZE_MOST_DIMS 32                 /* of a network */
+#define SIZE_UNLIMITED (INT64_C(1) << 40) /* the largest size of a dimension without a limit */
 
 static inline bool size_varies(int64_t s) /* is it a form? */
 {
@@ -72,6 +73,9 @@ bool size_fill(struct text *out, const char *text, const char *prefix, uint32_t 
 void size_fill_message(struct sol_ctx *ctx, char *message, size_t room);
 /* As a C expression of type int64_t in brackets, over <prefix>0, <prefix>1, ..; it needs no other declarations. */
 const char *size_c(struct arena *a, int64_t s, const char *prefix);
+/* The same of type double, over names of doubles: at least as large as the magnitude of the form and of everything that
+ * it is computed from. If that is below 2^62, size_c does not overflow. */
+const char *size_magnitude_c(struct arena *a, int64_t s, const char *prefix);
 /* Parses what size_print writes; dims: by number. NULL: an error; else what follows. */
 const char *size_parse(const char *text, int ndim, const int64_t *dims, int64_t *out);
 #endif

@@ -190,6 +190,40 @@ const char *size_c(struct arena *a, int64_t s, const char *prefix)
     return t.at;
 }
 
+static void put_magnitude(struct text *out, int64_t s, const char *prefix)
+{
+    if (!size_varies(s)) {
+        text_put(out, "%" PRIu64 ".0", (uint64_t)(s < 0 ? -s : s));
+        return;
+    }
+    const struct poly p = poly_load(s);
+    for (int i = 0; i < p.n; i++) {
+        text_put(out, i ? " + " : "");
+        put_magnitude(out, p.t[i].k, prefix);
+        for (int k = 0; k < p.t[i].n; k++) {
+            const struct symbol *x = symbol_at(p.t[i].symbol[k]);
+            text_put(out, " * ");
+            if (x->kind == SYMBOL_DIM) {
+                text_put(out, x->dim.multiple == 1 ? "%s%d" : "(%s%d / %" PRId64 ".0)", prefix, x->dim.index,
+                         x->dim.multiple);
+                continue;
+            }
+            text_put(out, "(");
+            put_magnitude(out, x->a, prefix);
+            text_put(out, " + ");
+            put_magnitude(out, x->b, prefix);
+            text_put(out, ")");
+        }
+    }
+}
+
+const char *size_magnitude_c(struct arena *a, int64_t s, const char *prefix)
+{
+    struct text t = text_new(a);
+    put_magnitude(&t, s, prefix);
+    return t.at;
+}
+
 /* Where the next number begins that is not part of a name or a real number; the end if there is none. */
 static const char *next_number(const char *s)
 {

@@ -39,8 +39,10 @@ static struct sol_io io_of(struct arena *a, const char *name, const struct sol_t
         .name = arena_strdup(a, name ? name : ""), .dtype = t->dtype, .ndim = t->ndim, .shape = shape};
 }
 
-static sol_status run_opaque(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out)
+static sol_status run_opaque(struct sol_ctx *ctx, const void *data, const int64_t *sizes, const void *const *in,
+                             void *const *out)
 {
+    (void)sizes;
     return layer_run_opaque(ctx, data, in, out);
 }
 
@@ -151,6 +153,10 @@ static sol_status make(void *user, const struct tuning_policy *policy, bool tria
 static sol_status begin(struct way *w)
 {
     TRY(target_check(w->g->ctx, w->target));
+    if (w->g->dims.n && graph_is_joint(w->g))
+        return ctx_fail(w->g->ctx, SOL_ERR_UNSUPPORTED,
+                        "training with dimensions that vary ('%s'..) is not supported yet: compile it for fixed sizes",
+                        w->g->dims.at[0].name);
     TRY(compile_keep(w->g, w->target, &w->memory));
     return passes_run(w->g);
 }
@@ -167,7 +173,7 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
 {
     struct way w = {.g = g, .target = target};
     TRY(begin(&w));
-    struct wisdom_policy *wp = wisdom_policy_make(ctx, a, target);
+    struct wisdom_policy *wp = g->dims.n ? NULL : wisdom_policy_make(ctx, a, target); /* it measures at one size */
     struct tune_net n;
     if (wp && plugins) wisdom_policy_load_plugins(ctx, wp);
     TRY(make(&w, wp ? &wp->policy : NULL, false, &n));

@@ -37,7 +37,7 @@ const char *picture_memory(struct arena *a, const char *name, const struct memor
 /* Logs what is in memory during each step and what makes up the peak, and draws it, with
  * compiler::debug_memory_consumption. */
 void compile_report_steps(const struct schedule *s);
-/* memory.c: the bytes of all tensors of a role. */
+/* memory.c: the bytes of all tensors of a role, for the hints of dimensions that vary. */
 int64_t compile_bytes(int n, struct sol_tensor *const *t);
 /* Applies the key training::memory: chooses what forward saves in a graph with a gradient. */
 struct compile_memory {

@@ -11,20 +11,20 @@
 int64_t compile_bytes(int n, struct sol_tensor *const *t)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < n; i++) bytes += tensor_bytes(t[i]);
+    for (int i = 0; i < n; i++) bytes += size_hint(tensor_bytes(t[i]));
     return bytes;
 }
 
-/* The same sum as sol_net_memory's. */
+/* The same sum as sol_net_memory's, for the hints of dimensions that vary. */
 static int64_t peak_of(const struct schedule *s)
 {
     const struct sol_graph *g = s->plan->g;
     const struct schedule_program *p = s->program;
-    int64_t bytes = s->prepared_bytes + s->saved_bytes + compile_bytes(g->inputs.n, g->inputs.at) +
+    int64_t bytes = s->prepared_bytes + size_hint(s->saved_bytes) + compile_bytes(g->inputs.n, g->inputs.at) +
                     compile_bytes(g->params.n, g->params.at) + compile_bytes(s->constants.n, s->constants.at);
-    for (int i = 0; i < g->outputs.n; i++) bytes += tensor_bytes(g->outputs.at[i].t);
+    for (int i = 0; i < g->outputs.n; i++) bytes += size_hint(tensor_bytes(g->outputs.at[i].t));
     return bytes + MAX(p[PROGRAM_FORWARD].workspace_bytes, p[PROGRAM_BACKWARD].workspace_bytes) +
-           MAX(p[PROGRAM_FORWARD].scratch_bytes, p[PROGRAM_BACKWARD].scratch_bytes) * rt_processors();
+           size_hint(size_max(p[PROGRAM_FORWARD].scratch_bytes, p[PROGRAM_BACKWARD].scratch_bytes)) * rt_processors();
 }
 
 static sol_status plan_level(struct sol_graph *copy, struct checkpointing *k, int level, struct arena *a,

@@ -1,5 +1,6 @@
 /* Reports the plan: one line for each unit. With compiler::debug_memory_consumption it also reports one line for each
- * step of forward and backward with what is in memory, and what makes up the peak; picture.c draws the same. */
+ * step of forward and backward with what is in memory, and what makes up the peak; picture.c draws the same. Bytes are
+ * those for the hints of dimensions that vary. */
 #include "compile/compile.h"
 #include "rt/rt.h"
 
@@ -9,7 +10,10 @@
 static const char *shape_text(struct arena *a, const struct sol_tensor *t)
 {
     struct text s = text_new(a);
-    for (int d = 0; d < t->ndim; d++) text_put(&s, "%s%lld", d ? "x" : "", (long long)t->dim[d].size);
+    for (int d = 0; d < t->ndim; d++) {
+        text_put(&s, d ? "x" : "");
+        size_print(&s, t->dim[d].size);
+    }
     return s.at;
 }
 
@@ -35,7 +39,7 @@ void compile_report(const struct schedule *s)
     }
     LOG(p->ctx, LOG_DEBUG, "plan", "workspace %lld forward, %lld backward, prepared %lld, saved %lld bytes",
         (long long)s->program[PROGRAM_FORWARD].workspace_bytes, (long long)s->program[PROGRAM_BACKWARD].workspace_bytes,
-        (long long)s->prepared_bytes, (long long)s->saved_bytes);
+        (long long)s->prepared_bytes, (long long)size_hint(s->saved_bytes));
 }
 
 /* -- live tensors of each step */
@@ -66,7 +70,7 @@ static int find_lumps(const struct schedule *s, int program, struct lump *lumps)
                 plan_allocation(s->plan, plan_allocation(s->plan, st->operand[k])->root);
             if (!counts(s, s->buffer[allocation->t->id])) continue;
             if (!at[allocation->t->id]) {
-                const int64_t bytes = allocation->elements * dtype_def(allocation->t->dtype)->bytes;
+                const int64_t bytes = size_hint(allocation->elements) * dtype_def(allocation->t->dtype)->bytes;
                 bool saved = false;
                 for (int v = 0; v < s->saved.n; v++) saved |= s->saved.at[v] == allocation->t->id;
                 lumps[n] = (struct lump){
@@ -96,7 +100,7 @@ static int find_bars(const struct schedule *s, int program, const int64_t *saved
     const struct unit *last = NULL;
     int n = 0;
     int64_t outputs = 0;
-    for (int i = 0; i < g->outputs.n; i++) outputs += tensor_bytes(g->outputs.at[i].t);
+    for (int i = 0; i < g->outputs.n; i++) outputs += size_hint(tensor_bytes(g->outputs.at[i].t));
     for (int i = 0; i < pr->steps.n; i++) {
         const struct unit *u = compile_unit_of(pr, i);
         if (!n || u != last)
@@ -108,7 +112,7 @@ static int find_bars(const struct schedule *s, int program, const int64_t *saved
                                                       [MEMORY_OUTPUTS] = outputs}};
         int64_t *bytes = bars[n - 1].bytes;
         bytes[MEMORY_SAVED] = MAX(bytes[MEMORY_SAVED], saved[i]);
-        bytes[MEMORY_WORK] = MAX(bytes[MEMORY_WORK], work[i] + pr->scratch_bytes * rt_processors());
+        bytes[MEMORY_WORK] = MAX(bytes[MEMORY_WORK], work[i] + size_hint(pr->scratch_bytes) * rt_processors());
         last = u;
     }
     return n;

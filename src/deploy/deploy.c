@@ -33,6 +33,11 @@ static sol_status check_graph(struct deploy *d, const struct deploy_graph *dg)
     const struct sol_graph *g = dg->g;
     const int seed = dg->seed_input;
     if (!g->outputs.n) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: network '%s' has no outputs", g->name);
+    if (g->dims.n)
+        return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED,
+                        "deploy: network '%s' has dimensions that vary ('%s'..), which is not supported yet: deploy it "
+                        "for fixed sizes",
+                        g->name, g->dims.at[0].name);
     if (graph_is_joint(g))
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: network '%s' has a gradient: deploy it without", g->name);
     if (seed >= 0 &&

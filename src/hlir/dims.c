@@ -4,14 +4,13 @@
 
 #include "hlir/graph.h"
 
-#define MOST (INT64_C(1) << 40) /* of a dimension without a known limit */
-
 /* -- sol.h */
 
 sol_status sol_graph_dim(struct sol_graph *g, const char *name, const struct sol_dim_limits *limits, int64_t *out_size)
 {
     struct graph_dim d = {.name = arena_strdup(g->arena, name ? name : "")};
-    d.dim = (struct size_dim){g->dims.n, limits->hint, limits->min, limits->max ? limits->max : MOST, limits->multiple};
+    d.dim = (struct size_dim){g->dims.n, limits->hint, limits->min, limits->max ? limits->max : SIZE_UNLIMITED,
+                              limits->multiple};
     if (g->dims.n == SIZE_MOST_DIMS)
         return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED, "dimension '%s': at most %d dimensions may vary", d.name,
                         SIZE_MOST_DIMS);

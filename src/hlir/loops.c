@@ -354,6 +354,8 @@ bool loops_vary(const struct loops *loops)
     for (int i = 0; i < loops->tensors.n; i++)
         for (int d = 0; d < loops->tensors.at[i].ndim; d++)
             if (size_varies(loops->tensors.at[i].shape[d])) return true;
+    for (int i = 0; i < loops->ex.n; i++)
+        if (loops->ex.at[i].kind == EX_INT && size_varies(loops->ex.at[i].u.i)) return true;
     return false;
 }
 

@@ -1,8 +1,8 @@
 /* Assigns each layer to a program by reachability. Only graph inputs and outputs are marked `backward`. */
 #include "hlir/graph.h"
 
-/* A layer belongs to `prepare` if it depends on parameters and constants alone and none of its results is an output of
- * the graph: outputs are written in every call. */
+/* A layer belongs to `prepare` if it depends on parameters and constants alone, has the same sizes in every call, and
+ * none of its results is an output of the graph: outputs are written in every call. */
 static bool is_prepare(const struct sol_layer *l, const bool *written, const uint8_t *program)
 {
     for (int i = 0; i < l->nout; i++)
@@ -12,7 +12,7 @@ static bool is_prepare(const struct sol_layer *l, const bool *written, const uin
         if (t && t->role == TENSOR_INPUT) return false;
         if (t && t->role == TENSOR_VALUE && program[t->from->id] != PROGRAM_PREPARE) return false;
     }
-    return l->nin > 0;
+    return l->nin > 0 && !loops_vary(l->loops);
 }
 
 const char *program_name(enum program program)

@@ -50,7 +50,7 @@ sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, const v
     for (int i = 0; i < a->nin; i++) p[i] = (char *)(uintptr_t)in[i];
     for (int i = 0; i < o->nout; i++) p[a->nin + i] = out[i];
     const size_t bytes = reference_scratch(a);
-    void *scratch = bytes ? ctx_realloc(ctx, NULL, bytes) : NULL;
+    void *scratch = bytes ? ctx_try(ctx, bytes) : NULL;
     if (bytes && !scratch) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory for %zu bytes", o->kind, bytes);
     const enum reference_error error = a->kind->run(a, p, scratch, &bad);
     ctx_free(ctx, scratch);

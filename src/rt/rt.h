@@ -7,6 +7,8 @@
 #ifndef SOL_RT_H
 #define SOL_RT_H
 
+#include <stddef.h>
+
 #include "sol/module.h"
 
 #ifdef __cplusplus
@@ -40,7 +42,7 @@ struct rt_call {
     char **operands;   /* room for program->nplace pointers */
     void *scratch;     /* threads * rt_scratch_bytes(program, sizes) bytes, 64-byte aligned */
     const uint64_t *seeds;
-    const int64_t *sizes;       /* sizes known only at run time: module->nsize of them; NULL: none */
+    const int64_t *sizes;       /* of the call: module->nsize of them; NULL: none */
     const unsigned char *only;  /* by step: 0 skips the step; NULL: all steps run */
     int threads;                /* most workers; 1: neither region nor pool */
     const struct rt_team *team; /* NULL: our own pool */
@@ -60,6 +62,30 @@ static inline int64_t rt_scratch_bytes(const struct sol_program *p, const int64_
 {
     return (rt_quantity(p->scratch_bytes, sizes) + 63) / 64 * 64;
 }
+/* offsets.c: assigns an offset to each block from lifetimes and sizes. Blocks that are live at the same time do not
+ * overlap. Offsets are multiples of 64. Returns the total size. The `given` blocks, sorted by offset, are live from the
+ * start in the first `room` bytes. Other blocks may reuse that memory once those are dead, but no block crosses the end
+ * of that room. */
+struct rt_block {
+    int64_t bytes, offset;
+    int first, last; /* steps, inclusive */
+};
+struct rt_layout {
+    struct rt_block *block, *given;
+    int n, ngiven;
+    int64_t room;
+    void *memory; /* rt_offsets_bytes(n, ngiven), aligned to pointers */
+};
+int64_t rt_offsets(const struct rt_layout *l);
+size_t rt_offsets_bytes(int n, int ngiven);
+
+/* sizes.c: fills in the sizes of a call (module->nsize of them), of which the dimensions' are given. Offsets of blocks
+ * depend on the sizes alone. `memory` has rt_sizes_bytes. Returns RT_FITS, or why the network does not run with these
+ * dimensions; *out_which is the number of the dimension or of the check. */
+enum rt_fit { RT_FITS, RT_LIMITS, RT_MULTIPLE, RT_NEEDS, RT_TOO_LARGE };
+enum rt_fit rt_sizes(const struct sol_module *m, int64_t *size, void *memory, int32_t *out_which);
+size_t rt_sizes_bytes(const struct sol_module *m);
+
 /* Runs the program. Its steps must be of kind KERNEL, TEAM or HOST, in host memory. Returns SOL_KERNEL_OK, the first
  * error of a kernel, or what the host function returned; *out_step is then the step. Re-entrant. */
 int32_t rt_run(const struct rt_call *call, int32_t *out_step);

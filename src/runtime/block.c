@@ -37,7 +37,7 @@ sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, stru
     const size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
     *out_b = (struct block){0};
     if (!bytes) return SOL_OK;
-    void *raw = ctx_realloc(ctx, NULL, (size_t)bytes + align);
+    void *raw = ctx_try(ctx, (size_t)bytes + align);
     if (!raw) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: %s needs %lld bytes", what, (long long)bytes);
     char *at = (char *)(((uintptr_t)raw + align - 1) / align * align);
     *out_b = (struct block){at, raw, bytes, false};
@@ -66,10 +66,10 @@ void block_free(struct sol_ctx *ctx, struct block *b)
     *b = (struct block){0};
 }
 
-/* Enlarges a block if necessary, without keeping its content. */
-static sol_status block_need(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *b)
+sol_status block_need(struct sol_ctx *ctx, int64_t bytes, const char *what, bool grows, struct block *b)
 {
     if (b->bytes >= bytes) return SOL_OK;
+    if (grows) bytes = MAX(bytes, b->bytes + b->bytes / 8);
     block_free(ctx, b);
     return block_make(ctx, bytes, what, b);
 }
@@ -79,13 +79,15 @@ static struct slot *slot_make(struct sol_net *net)
     const struct sol_module *m = net->module;
     const size_t places = (size_t)MAX(MAX(m->forward.nplace, m->backward.nplace), m->prepare.nplace);
     const size_t steps = (size_t)MAX(m->forward.nstep, m->backward.nstep), buffers = (size_t)m->nbuffer;
-    const size_t bytes = sizeof(struct slot) + (places + buffers) * sizeof(char *) + steps * sizeof(int64_t);
-    struct slot *s = ctx_realloc(net->ctx, NULL, bytes);
+    const size_t bytes =
+        sizeof(struct slot) + (places + buffers) * sizeof(char *) + steps * sizeof(int64_t) + sizes_bytes(net);
+    struct slot *s = ctx_try(net->ctx, bytes);
     if (!s) return NULL;
     memset(s, 0, bytes);
     s->base = (char **)(s + 1);
     s->operands = s->base + buffers;
     s->step_ns = (int64_t *)(s->operands + places);
+    s->known = s->step_ns + steps;
     return s;
 }
 
@@ -104,7 +106,16 @@ void slot_give(struct sol_net *net, struct slot *s)
     net_unlock(net);
 }
 
-sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threads, struct slot **out_s)
+static sol_status slot_fit(struct sol_net *net, const struct slot_use *use, struct slot *s)
+{
+    const bool varies = net->module->nsize > 0;
+    const int64_t workspace = rt_quantity(use->program->workspace_bytes, s->sizes),
+                  scratch = rt_scratch_bytes(use->program, s->sizes) * use->threads;
+    TRY(block_need(net->ctx, workspace, "the workspace", varies, &s->workspace));
+    return block_need(net->ctx, scratch, "the scratch memory of the threads", varies, &s->scratch);
+}
+
+sol_status slot_take(struct sol_net *net, const struct slot_use *use, struct slot **out_s)
 {
     net_lock(net);
     struct slot *s = net->idle;
@@ -113,10 +124,12 @@ sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threa
     *out_s = NULL;
     if (!s) s = slot_make(net);
     if (!s) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: a call of '%s'", net->parts.name);
-    sol_status status = block_need(net->ctx, p->workspace_bytes, "the workspace", &s->workspace);
-    if (!status)
-        status =
-            block_need(net->ctx, rt_scratch_bytes(p, NULL) * threads, "the scratch memory of the threads", &s->scratch);
+    sol_status status = sizes_find(net, s, use->dims);
+    if (status) {
+        slot_give(net, s);
+        return status;
+    }
+    status = slot_fit(net, use, s);
     if (status)
         slot_free(net, s);
     else

@@ -19,12 +19,19 @@ struct sol_saved {
     struct sol_net *net;
     struct sol_saved *next; /* while idle */
     struct block block;
+    int64_t bytes;    /* of the block that are in use */
     atomic_bool used; /* backward reused the memory: nothing is saved here any more */
+    int64_t dims[];   /* of forward: the sizes of the dimensions that vary */
 };
 /* The memory of one running call; kept for the next call. */
+enum { SLOT_SIZES = 8 };
 struct slot {
     struct slot *next;
     struct block workspace, scratch;
+    /* The sizes of a call, module->nsize of them (NULL: none vary), and those of the last calls with other sizes. */
+    const int64_t *sizes;
+    int64_t *known;
+    int nknown, newest;
     char **base;      /* by buffer */
     char **operands;  /* by place */
     int64_t *step_ns; /* of the call, if it is measured */
@@ -57,10 +64,14 @@ struct sol_net {
     struct arena *arena;
     struct net_parts parts;
     const struct sol_module *module;
-    int64_t *input_bytes, *output_bytes, *param_bytes;
+    int64_t *param_bytes;
     bool *prepares; /* by parameter: a step of `prepare` depends on it */
     const struct rt_team *team;
     bool debug; /* fills the workspace with NaN before each call */
+    /* Of a network with dimensions that vary: */
+    int64_t *example;       /* its sizes for the dimensions' hints */
+    struct size_read *read; /* what the inputs' shapes must be */
+    int nread;
 
     struct lock lock; /* for all below */
     struct slot *idle;
@@ -69,6 +80,8 @@ struct sol_net {
     int saved_most[2];            /* the most that were out at once: lately, and just before that */
     int saved_calls;              /* of forward, since `lately` began */
     bool destroyed;               /* only what is saved still holds it */
+    int64_t *checked;             /* the last different dimensions that were found good */
+    int nchecked, newest_checked;
     struct profile forward_profile, backward_profile;
 };
 
@@ -81,6 +94,8 @@ void lock_take(struct lock *l, void (*mend)(void *of), void *of);
 void lock_give(struct lock *l);
 
 /* net.c */
+int64_t io_bytes(const struct sol_io *io, const int64_t *dims);
+void net_memory(const struct sol_net *net, const int64_t *sizes, struct sol_memory *out_m);
 void net_lock(struct sol_net *net);
 void net_unlock(struct sol_net *net);
 /* Frees the rest of a destroyed network when no saved tensors refer to it any more. */
@@ -89,17 +104,37 @@ void net_free(struct sol_net *net);
 /* block.c */
 sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b);
 void block_free(struct sol_ctx *ctx, struct block *b);
+/* Enlarges a block if necessary, without keeping its content. `grows`: perhaps soon again, so by an eighth at least. */
+sol_status block_need(struct sol_ctx *ctx, int64_t bytes, const char *what, bool grows, struct block *b);
 void block_keep(struct block *b); /* it will be used again */
 /* Prepares memory of the caller that a program will write. Large memory is usually new, such as the gradients of a
  * step, because allocators return large blocks to the system. Writing it is several times as fast with huge pages. */
 void block_fresh(char *at, int64_t bytes);
-/* Takes a slot with workspace and scratch for a call of `p`. Return it with slot_give. */
-sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threads, struct slot **out_s);
+/* Takes a slot with workspace and scratch for a call of `p` with these dimensions (NULL: those of the example). Return
+ * it with slot_give. */
+struct slot_use {
+    const struct sol_program *program;
+    const int64_t *dims;
+    int threads;
+};
+sol_status slot_take(struct sol_net *net, const struct slot_use *use, struct slot **out_s);
 void slot_give(struct sol_net *net, struct slot *s);
 void slot_free(struct sol_net *net, struct slot *s);
 
+/* sizes.c: dimensions that vary. */
+struct size_read { /* a dimension of an input */
+    int input, d;
+    int64_t size;
+    int dim; /* size is the dimension of this number; -1: a number, or another form */
+};
+sol_status sizes_begin(struct sol_net *net); /* when the network is made */
+/* Finds the sizes of a call among those that a slot knows, or computes them. `dims` as in slot_take. */
+sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims);
+size_t sizes_bytes(const struct sol_net *net); /* what a slot needs for `known` */
+
 /* saved.c: sol_saved_destroy, and */
-sol_status saved_take(struct sol_net *net, struct sol_saved **out_s);
+sol_status saved_take(struct sol_net *net, const int64_t *dims, struct sol_saved **out_s);
+sol_status saved_need(struct sol_saved *s, int64_t bytes); /* memory for what is to be saved */
 void saved_give(struct sol_saved *s);
 void saved_free_idle(struct sol_net *net);
 
@@ -117,11 +152,12 @@ void prepare_leave(struct sol_params *params);
 struct call {
     const struct sol_program *program;
     struct sol_params *params;
+    const int64_t *dims;       /* NULL: none vary, or prepare */
     const void *const *inputs; /* NULL: prepare */
     void *const *outputs;
-    const struct sol_saved *saved; /* NULL: the program uses none */
-    struct sol_saved *uses_up;     /* set if the program overwrites saved tensors; NULL: it must not */
-    const unsigned char *only;     /* by step: 0 skips it; NULL: all run */
+    struct sol_saved *saved;   /* NULL: the program uses none */
+    struct sol_saved *uses_up; /* set if the program overwrites saved tensors; NULL: it must not */
+    const unsigned char *only; /* by step: 0 skips it; NULL: all run */
     int threads;
     bool profile;
     int64_t *out_ns; /* by step; NULL: the profile records the times */

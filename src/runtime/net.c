@@ -1,26 +1,20 @@
 /* The network object: creation, inputs and outputs, memory. params.c has parameter sets; run.c and prepare.c run it. */
+#include "base/size.h"
 #include "runtime/inside.h"
 
 #include <string.h>
 
-static int64_t io_bytes(const struct sol_io *io)
+int64_t io_bytes(const struct sol_io *io, const int64_t *dims)
 {
     int64_t n = dtype_def(io->dtype)->bytes;
-    for (int d = 0; d < io->ndim; d++) n *= io->shape[d];
+    for (int d = 0; d < io->ndim; d++) n = size_mul(n, size_at(io->shape[d], dims));
     return n;
 }
 
-static int64_t *all_bytes(struct arena *a, int n, const struct sol_io *io)
-{
-    int64_t *bytes = NEW_ARRAY(a, int64_t, n);
-    for (int i = 0; i < n; i++) bytes[i] = io_bytes(&io[i]);
-    return bytes;
-}
-
-static int64_t sum(int n, const int64_t *bytes)
+static int64_t sum(int n, const struct sol_io *io, const int64_t *dims)
 {
     int64_t total = 0;
-    for (int i = 0; i < n; i++) total += bytes[i];
+    for (int i = 0; i < n; i++) total += io_bytes(&io[i], dims);
     return total;
 }
 
@@ -32,7 +26,7 @@ static void mark_prepares(struct sol_net *net)
             net->prepares[net->module->depends[p->step[i].depends0 + k]] = true;
 }
 
-/* -- what rt runs: kernels, teams and functions of the host, on memory of the host, with sizes that are fixed */
+/* -- what rt runs: kernels, teams and functions of the host, on memory of the host */
 
 static const char *rejected(const struct sol_step *s)
 {
@@ -59,9 +53,11 @@ static sol_status check_program(struct sol_ctx *ctx, const char *name, const str
 
 static sol_status check_module(struct sol_ctx *ctx, const char *name, const struct sol_module *m)
 {
-    if (m->nsize)
+    if (m->nsize && !m->sizes)
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
-                        "module of '%s': %d sizes are known only while running: expected fixed sizes", name, m->nsize);
+                        "module of '%s': %d sizes are known only while running, and it has no function that computes "
+                        "them",
+                        name, m->nsize);
     for (int i = 0; i < m->nbuffer; i++)
         if (m->buffer[i].space != SOL_SPACE_HOST)
             return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
@@ -81,10 +77,10 @@ sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_par
     net->arena = a;
     net->parts = *parts;
     net->module = m;
-    net->input_bytes = all_bytes(a, m->ninput, parts->inputs);
-    net->output_bytes = all_bytes(a, m->noutput, parts->outputs);
-    net->param_bytes = all_bytes(a, m->nparam, parts->params);
+    net->param_bytes = NEW_ARRAY(a, int64_t, m->nparam);
+    for (int i = 0; i < m->nparam; i++) net->param_bytes[i] = io_bytes(&parts->params[i], NULL);
     net->prepares = NEW_ARRAY(a, bool, m->nparam);
+    TRY(sizes_begin(net));
     TRY(ctx_check(ctx));
     mark_prepares(net);
     net->team = rt_team_openmp();
@@ -167,7 +163,7 @@ struct sol_io sol_net_param_io(const struct sol_net *net, int i)
 
 /* -- memory */
 
-void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
+void net_memory(const struct sol_net *net, const int64_t *sizes, struct sol_memory *out_m)
 {
     const struct sol_module *m = net->module;
     const struct sol_program *f = &m->forward, *b = &m->backward, *q = &m->prepare;
@@ -176,18 +172,23 @@ void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
     for (int i = 0; i < m->nbuffer; i++)
         if (m->buffer[i].kind == SOL_BUFFER_CONST) constants += m->buffer[i].bytes;
     /* a slot serves both: each block has the larger of the two sizes */
-    const int64_t running = MAX(f->workspace_bytes, b->workspace_bytes) +
-                            MAX(rt_scratch_bytes(f, NULL), rt_scratch_bytes(b, NULL)) * threads;
+    const int64_t running = MAX(rt_quantity(f->workspace_bytes, sizes), rt_quantity(b->workspace_bytes, sizes)) +
+                            MAX(rt_scratch_bytes(f, sizes), rt_scratch_bytes(b, sizes)) * threads;
     const int64_t preparing = q->workspace_bytes + rt_scratch_bytes(q, NULL) * threads;
-    *out_m = (struct sol_memory){.params = sum(m->nparam, net->param_bytes),
+    *out_m = (struct sol_memory){.params = sum(m->nparam, net->parts.params, NULL),
                                  .prepared = m->prepared_bytes,
-                                 .inputs = sum(m->ninput, net->input_bytes),
-                                 .outputs = sum(m->noutput, net->output_bytes),
-                                 .saved = m->saved_bytes,
+                                 .inputs = sum(m->ninput, net->parts.inputs, sizes),
+                                 .outputs = sum(m->noutput, net->parts.outputs, sizes),
+                                 .saved = rt_quantity(m->saved_bytes, sizes),
                                  .workspace = running,
                                  .if_fast = net->parts.if_fast,
                                  .if_balanced = net->parts.if_balanced,
                                  .if_small = net->parts.if_small};
     out_m->peak = out_m->params + out_m->prepared + constants +
                   MAX(running + out_m->saved + out_m->inputs + out_m->outputs, preparing);
+}
+
+void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
+{
+    net_memory(net, net->example, out_m);
 }

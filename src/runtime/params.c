@@ -8,7 +8,7 @@ sol_status sol_params_create(struct sol_net *net, struct sol_params **out_params
 {
     const size_t n = (size_t)net->module->nparam;
     const size_t bytes = sizeof(struct sol_params) + n * (sizeof(void *) + sizeof(bool));
-    struct sol_params *p = ctx_realloc(net->ctx, NULL, bytes);
+    struct sol_params *p = ctx_try(net->ctx, bytes);
     *out_params = NULL;
     if (!p) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: parameters of '%s'", net->parts.name);
     memset(p, 0, bytes);

@@ -33,11 +33,13 @@ static sol_status run_steps(struct sol_params *params, const unsigned char *only
     struct slot *s;
     struct sol_net *net = params->net;
     const struct sol_program *p = &net->module->prepare;
-    TRY(slot_take(net, p, threads, &s));
+    TRY(slot_take(net, &(struct slot_use){.program = p, .threads = threads}, &s));
     const struct call c = {.program = p, .params = params, .only = only, .threads = threads};
     const sol_status status = run_program(net, &c, s);
     const struct sol_module *m = net->module;
-    const bool large = s->workspace.bytes > MAX(m->forward.workspace_bytes, m->backward.workspace_bytes);
+    const int64_t *sizes = net->example;
+    const bool large = s->workspace.bytes > MAX(rt_quantity(m->forward.workspace_bytes, sizes),
+                                                rt_quantity(m->backward.workspace_bytes, sizes));
     if (large)
         slot_free(net, s);
     else
@@ -51,7 +53,7 @@ static sol_status prepare(struct sol_params *params, const bool *dirty, bool all
     const struct sol_module *m = net->module;
     if (!params->prepared.at)
         TRY(block_make(net->ctx, m->prepared_bytes, "the prepared parameters", &params->prepared));
-    unsigned char *only = ctx_realloc(net->ctx, NULL, (size_t)(m->prepare.nstep + m->nbuffer));
+    unsigned char *only = ctx_try(net->ctx, (size_t)(m->prepare.nstep + m->nbuffer));
     if (!only) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", net->parts.name);
     bool *needed = (bool *)only + m->prepare.nstep;
     memset(needed, 0, (size_t)m->nbuffer * sizeof *needed);
@@ -79,7 +81,7 @@ static sol_status prepare_now(struct sol_params *params, int threads)
     struct sol_ctx *ctx = params->net->ctx;
     const char *name = params->net->parts.name;
     const size_t n = (size_t)params->net->module->nparam;
-    bool *dirty = ctx_realloc(ctx, NULL, n * sizeof *dirty);
+    bool *dirty = ctx_try(ctx, n * sizeof *dirty);
     if (!dirty) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", name);
     const bool all = params->fresh;
     memcpy(dirty, params->dirty, n * sizeof *dirty);

@@ -10,7 +10,7 @@
 void profile_add(struct sol_net *net, struct profile *p, int nstep, const int64_t *ns)
 {
     net_lock(net);
-    if (!p->ns && nstep) p->ns = ctx_realloc(net->ctx, NULL, (size_t)nstep * PROFILE_RUNS * sizeof *p->ns);
+    if (!p->ns && nstep) p->ns = ctx_try(net->ctx, (size_t)nstep * PROFILE_RUNS * sizeof *p->ns);
     if (p->ns) memcpy(p->ns + (size_t)(p->runs++ % PROFILE_RUNS) * (size_t)nstep, ns, (size_t)nstep * sizeof *ns);
     net_unlock(net);
 }
@@ -176,7 +176,8 @@ sol_status sol_net_profile_print(struct sol_net *net, char **out_text)
     }
     sol_status status = ctx_check(net->ctx);
     const size_t bytes = strlen(t.at) + 1;
-    if (!status && !(*out_text = ctx_realloc(net->ctx, NULL, bytes))) status = ctx_check(net->ctx);
+    if (!status && !(*out_text = ctx_try(net->ctx, bytes)))
+        status = ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: the profile of '%s'", net->parts.name);
     if (!status) memcpy(*out_text, t.at, bytes);
     arena_destroy(a);
     return status;

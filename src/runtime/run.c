@@ -17,17 +17,23 @@ static char *begin_of(const struct sol_buffer *b, const struct slot *s, const st
     case SOL_BUFFER_CONST: begin = b->data; break;
     case SOL_BUFFER_SAVED: begin = c->saved ? c->saved->block.at : NULL; break;
     }
-    return (char *)((uintptr_t)begin + (uintptr_t)b->offset);
+    return (char *)((uintptr_t)begin + (uintptr_t)rt_quantity(b->offset, s->sizes));
 }
+
+struct hosted { /* what steps of the host need of a call */
+    const struct sol_net *net;
+    const int64_t *sizes;
+};
 
 /* A step of the host. Its errors become negative, to distinguish them from those of kernels. */
 static int32_t call_host(void *user, int32_t call, char *const *p)
 {
-    const struct sol_net *net = user;
+    const struct hosted *of = user;
+    const struct sol_net *net = of->net;
     if (call < 0 || call >= net->parts.nhost)
         return -ctx_fail(net->ctx, SOL_ERR_INTERNAL, "there is no function %d of the host", call);
     const struct net_host *h = &net->parts.host[call];
-    return -h->run(net->ctx, h->data, (const void *const *)p, (void *const *)(p + h->nin));
+    return -h->run(net->ctx, h->data, of->sizes, (const void *const *)p, (void *const *)(p + h->nin));
 }
 
 static sol_status explain(struct sol_net *net, const struct sol_step *s, int32_t error)
@@ -68,6 +74,7 @@ sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s
     params_unlock(c->params);
     if (net->debug && s->workspace.at) memset(s->workspace.at, 0xff, (size_t)s->workspace.bytes); /* NaN, and -1 */
     struct steps steps = {net->ctx, p};
+    struct hosted hosted = {net, s->sizes};
     const bool tells = ctx_tells_steps(net->ctx), timed = c->profile || tells;
     if (timed) memset(s->step_ns, 0, (size_t)p->nstep * sizeof *s->step_ns);
     const struct rt_call call = {.program = p,
@@ -75,11 +82,12 @@ sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s
                                  .operands = s->operands,
                                  .scratch = s->scratch.at,
                                  .seeds = seeds,
+                                 .sizes = s->sizes,
                                  .only = c->only,
                                  .threads = c->threads,
                                  .team = net->team,
                                  .host = call_host,
-                                 .host_user = net,
+                                 .host_user = &hosted,
                                  .step_ns = timed ? s->step_ns : NULL,
                                  .on_step = tells ? tell_step : NULL,
                                  .on_step_user = &steps};
@@ -89,27 +97,29 @@ sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s
     return error ? explain(net, &p->step[step], error) : SOL_OK;
 }
 
-/* Sets the addresses of a program's inputs or outputs. */
-static sol_status check_pointers(struct sol_net *net, enum sol_buffer_kind kind, int given, const struct sol_io *io,
-                                 const int64_t *bytes, const void *const *p)
+static sol_status check_pointers(struct sol_net *net, enum sol_buffer_kind kind, int given, const int64_t *dims,
+                                 const void *const *p)
 {
+    const struct sol_io *io = kind == SOL_BUFFER_INPUT ? net->parts.inputs : net->parts.outputs;
     for (int k = 0; k < net->module->nbuffer; k++) {
         const struct sol_buffer *b = &net->module->buffer[k];
         const int i = b->index;
-        if (b->kind != (int32_t)kind || !(b->given & given) || bytes[i] <= 0 || (p && p[i])) continue;
+        if (b->kind != (int32_t)kind || !(b->given & given) || (p && p[i])) continue;
+        const int64_t bytes = io_bytes(&io[i], dims);
+        if (bytes <= 0) continue;
         return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': %s %d, '%s', is NULL, expected %lld bytes",
                         net->parts.name, kind == SOL_BUFFER_INPUT ? "input" : "output", i, io[i].name,
-                        (long long)bytes[i]);
+                        (long long)bytes);
     }
     return SOL_OK;
 }
 
-static void expect_outputs(const struct sol_net *net, int given, void *const *outputs)
+static void expect_outputs(const struct sol_net *net, int given, void *const *outputs, const int64_t *sizes)
 {
     for (int k = 0; outputs && k < net->module->nbuffer; k++) {
         const struct sol_buffer *b = &net->module->buffer[k];
         if (b->kind == SOL_BUFFER_OUTPUT && b->given & given)
-            block_fresh(outputs[b->index], net->output_bytes[b->index]);
+            block_fresh(outputs[b->index], rt_quantity(b->bytes, sizes));
     }
 }
 
@@ -136,13 +146,24 @@ static void log_times(const struct sol_net *net, const struct sol_program *p, co
             p->step[i].label ? p->step[i].label : "");
 }
 
-static sol_status run_slot(struct sol_net *net, struct call *c, struct profile *profile)
+/* Memory for what forward saves. */
+static sol_status room_for_saved(const struct sol_net *net, const struct call *c, const struct slot *s)
+{
+    if (c->program != &net->module->forward || !c->saved) return SOL_OK;
+    TRY(saved_need(c->saved, rt_quantity(net->module->saved_bytes, s->sizes)));
+    if (net->debug && c->saved->block.at) memset(c->saved->block.at, 0xff, (size_t)c->saved->bytes);
+    return SOL_OK;
+}
+
+static sol_status run_slot(struct sol_net *net, struct call *c, int given, struct profile *profile)
 {
     struct slot *s;
     const bool debug = !strcmp(ctx_config(net->ctx, "compiler::debug"), "1");
     c->profile |= debug || !strcmp(ctx_config(net->ctx, "profile"), "1");
-    TRY(slot_take(net, c->program, c->threads, &s));
-    sol_status status = take_over(net, c->uses_up);
+    TRY(slot_take(net, &(struct slot_use){c->program, c->dims, c->threads}, &s));
+    expect_outputs(net, given, c->outputs, s->sizes);
+    sol_status status = room_for_saved(net, c, s);
+    if (!status) status = take_over(net, c->uses_up);
     if (!status) status = run_program(net, c, s);
     if (c->profile) {
         if (c->out_ns)
@@ -160,13 +181,12 @@ static sol_status run(struct sol_net *net, struct call *c, int given, struct pro
     if (!c->params || c->params->net != net)
         return ctx_fail(net->ctx, SOL_ERR_INVALID,
                         "network '%s': a call needs parameters of its own: sol_params_create", net->parts.name);
-    TRY(check_pointers(net, SOL_BUFFER_INPUT, given, net->parts.inputs, net->input_bytes, c->inputs));
-    TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, net->parts.outputs, net->output_bytes,
-                       (const void *const *)c->outputs));
-    expect_outputs(net, given, c->outputs);
+    TRY(sol_net_check_dims(net, c->dims));
+    TRY(check_pointers(net, SOL_BUFFER_INPUT, given, c->dims, c->inputs));
+    TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, c->dims, (const void *const *)c->outputs));
     c->threads = choose_threads(net, c->threads);
     TRY(prepare_enter(c->params, c->threads));
-    const sol_status status = run_slot(net, c, profile);
+    const sol_status status = run_slot(net, c, given, profile);
     prepare_leave(c->params);
     return status;
 }
@@ -175,7 +195,6 @@ static sol_status forward(struct sol_net *net, struct call c, struct sol_saved *
 {
     c.program = &net->module->forward;
     c.saved = saved;
-    if (net->debug && saved && saved->block.at) memset(saved->block.at, 0xff, (size_t)saved->block.bytes);
     return run(net, &c, SOL_GIVEN_FORWARD, &net->forward_profile);
 }
 
@@ -183,9 +202,11 @@ sol_status net_measure(struct sol_net *net, struct sol_params *params, const voi
                        int64_t *out_ns)
 {
     struct sol_saved *saved = NULL;
-    if (net->module->saved_bytes) TRY(saved_take(net, &saved));
+    const int64_t *dims = net->example;
+    if (net->module->saved_bytes) TRY(saved_take(net, dims, &saved));
     struct call c = {.program = &net->module->forward,
                      .params = params,
+                     .dims = dims,
                      .inputs = inputs,
                      .outputs = outputs,
                      .saved = saved,
@@ -196,14 +217,19 @@ sol_status net_measure(struct sol_net *net, struct sol_params *params, const voi
     return status;
 }
 
-sol_status sol_net_forward(struct sol_net *net, struct sol_params *params, const void *const *inputs,
-                           void *const *outputs, int threads, struct sol_saved **out_saved)
+static struct call call_of(struct sol_params *params, const struct sol_call *c)
 {
-    const struct call c = {.params = params, .inputs = inputs, .outputs = outputs, .threads = threads};
+    return (struct call){
+        .params = params, .dims = c->dims, .inputs = c->inputs, .outputs = c->outputs, .threads = c->threads};
+}
+
+sol_status sol_net_forward_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c,
+                              struct sol_saved **out_saved)
+{
     struct sol_saved *saved;
     *out_saved = NULL;
-    TRY(saved_take(net, &saved));
-    const sol_status status = forward(net, c, saved);
+    TRY(saved_take(net, c->dims, &saved));
+    const sol_status status = forward(net, call_of(params, c), saved);
     if (status)
         saved_give(saved);
     else
@@ -211,15 +237,25 @@ sol_status sol_net_forward(struct sol_net *net, struct sol_params *params, const
     return status;
 }
 
+sol_status sol_net_run_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c)
+{
+    if (!net->module->saved_bytes) return forward(net, call_of(params, c), NULL);
+    struct sol_saved *saved;
+    TRY(sol_net_forward_at(net, params, c, &saved));
+    saved_give(saved);
+    return SOL_OK;
+}
+
+sol_status sol_net_forward(struct sol_net *net, struct sol_params *params, const void *const *inputs,
+                           void *const *outputs, int threads, struct sol_saved **out_saved)
+{
+    return sol_net_forward_at(net, params, &(struct sol_call){NULL, inputs, outputs, threads}, out_saved);
+}
+
 sol_status sol_net_run(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
                        int threads)
 {
-    const struct call c = {.params = params, .inputs = inputs, .outputs = outputs, .threads = threads};
-    if (!net->module->saved_bytes) return forward(net, c, NULL);
-    struct sol_saved *saved;
-    TRY(sol_net_forward(net, params, inputs, outputs, threads, &saved));
-    saved_give(saved);
-    return SOL_OK;
+    return sol_net_run_at(net, params, &(struct sol_call){NULL, inputs, outputs, threads});
 }
 
 static bool has_gradient(const struct sol_module *m)
@@ -234,10 +270,11 @@ static sol_status run_in_copy(struct sol_net *net, struct call *c)
 {
     const struct sol_saved *saved = c->saved;
     struct sol_saved *copy;
-    TRY(saved_take(net, &copy));
-    if (saved->block.bytes) memcpy(copy->block.at, saved->block.at, (size_t)saved->block.bytes);
+    TRY(saved_take(net, saved->dims, &copy));
+    sol_status status = saved_need(copy, saved->bytes);
+    if (!status && saved->bytes) memcpy(copy->block.at, saved->block.at, (size_t)saved->bytes);
     c->saved = copy;
-    const sol_status status = run(net, c, SOL_GIVEN_BACKWARD, &net->backward_profile);
+    if (!status) status = run(net, c, SOL_GIVEN_BACKWARD, &net->backward_profile);
     saved_give(copy);
     return status;
 }
@@ -255,6 +292,7 @@ sol_status sol_net_backward(struct sol_net *net, struct sol_params *params, stru
     if (atomic_load(&saved->used)) return take_over(net, saved);
     struct call c = {.program = &net->module->backward,
                      .params = params,
+                     .dims = net->module->ndim ? saved->dims : NULL,
                      .inputs = b->inputs,
                      .outputs = b->outputs,
                      .saved = saved,

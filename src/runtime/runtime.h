@@ -10,7 +10,9 @@
 /* A step that C code of the host computes (an opaque layer): steps with sol_step.call == i call host[i]. The step's
  * places are its `nin` inputs, then its outputs, all row-major. Must be re-entrant. */
 struct net_host {
-    sol_status (*run)(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out);
+    /* `sizes` as in struct sol_frame */
+    sol_status (*run)(struct sol_ctx *ctx, const void *data, const int64_t *sizes, const void *const *in,
+                      void *const *out);
     const void *data; /* in the net's arena */
     int nin;
 };

@@ -41,7 +41,26 @@ void saved_free_idle(struct sol_net *net)
     for (struct sol_saved *s; (s = pop(net));) free_saved(net->ctx, s);
 }
 
-sol_status saved_take(struct sol_net *net, struct sol_saved **out_s)
+/* An object without memory. NULL: out of memory. */
+static struct sol_saved *make(struct sol_net *net)
+{
+    const size_t bytes = sizeof(struct sol_saved) + (size_t)net->module->ndim * sizeof(int64_t);
+    struct sol_saved *s = ctx_try(net->ctx, bytes);
+    if (!s) return NULL;
+    memset(s, 0, bytes);
+    s->net = net;
+    return s;
+}
+
+sol_status saved_need(struct sol_saved *s, int64_t bytes)
+{
+    struct sol_net *net = s->net;
+    TRY(block_need(net->ctx, bytes, "what forward saves for backward", net->module->nsize > 0, &s->block));
+    s->bytes = bytes;
+    return SOL_OK;
+}
+
+sol_status saved_take(struct sol_net *net, const int64_t *dims, struct sol_saved **out_s)
 {
     net_lock(net);
     struct sol_saved *s = pop(net), *spare = NULL;
@@ -49,28 +68,17 @@ sol_status saved_take(struct sol_net *net, struct sol_saved **out_s)
     if (net->saved_out + net->saved_nidle > MAX(net->saved_most[0], net->saved_most[1])) spare = pop(net);
     net_unlock(net);
     free_saved(net->ctx, spare);
+    if (!s) s = make(net);
     *out_s = s;
     if (s) {
         atomic_store(&s->used, false);
+        if (dims) memcpy(s->dims, dims, (size_t)net->module->ndim * sizeof *dims);
         return SOL_OK;
     }
-    sol_status status = SOL_OK;
-    s = ctx_realloc(net->ctx, NULL, sizeof *s);
-    if (s) {
-        *s = (struct sol_saved){.net = net};
-        status = block_make(net->ctx, net->module->saved_bytes, "what forward saves for backward", &s->block);
-    } else {
-        status = ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: a call of '%s'", net->parts.name);
-    }
-    if (!status) {
-        *out_s = s;
-        return SOL_OK;
-    }
-    ctx_free(net->ctx, s);
     net_lock(net);
     net->saved_out--;
     net_unlock(net);
-    return status;
+    return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: a call of '%s'", net->parts.name);
 }
 
 void saved_give(struct sol_saved *s)

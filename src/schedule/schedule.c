@@ -59,7 +59,9 @@ static bool has_halo(const struct allocation *s)
     return false;
 }
 
-/* Counts the bytes of all tensors but temporaries. A tensor that is read twice counts once. */
+/* Counts the bytes of all tensors but temporaries, for the hints of dimensions. A tensor that is read twice counts
+ * once.
+ */
 static double operand_bytes(const struct loops *loops)
 {
     double n = 0;
@@ -67,7 +69,7 @@ static double operand_bytes(const struct loops *loops)
         const struct loops_tensor *t = &loops->tensors.at[i];
         if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) continue;
         double bytes = dtype_def(t->dtype)->bytes;
-        for (int d = 0; d < t->ndim; d++) bytes *= (double)t->shape[d];
+        for (int d = 0; d < t->ndim; d++) bytes *= (double)size_hint(t->shape[d]);
         n += bytes;
     }
     return n;
@@ -103,7 +105,7 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
         step.label = suffix ? arena_printf(s->arena, "%s (%s)", u->label, suffix) : u->label;
         PUSH(s->arena, pr->steps, step);
     }
-    pr->scratch_bytes = MAX(pr->scratch_bytes, u->kernel.scratch_bytes);
+    pr->scratch_bytes = size_max(pr->scratch_bytes, u->kernel.scratch_bytes);
     return SOL_OK;
 }
 
@@ -152,12 +154,12 @@ static int push_buffer(struct schedule *s, enum sol_buffer_kind kind, int index,
 
 static int64_t store_bytes(const struct allocation *st)
 {
-    return st->elements * dtype_def(st->t->dtype)->bytes;
+    return size_mul(st->elements, dtype_def(st->t->dtype)->bytes);
 }
 
 static int64_t lines(int64_t bytes)
 {
-    return (bytes + 63) / 64 * 64;
+    return size_mul(size_ceil_div(bytes, 64), 64);
 }
 
 struct life { /* of a root tensor, in each program */
@@ -204,19 +206,19 @@ static void share(struct schedule *s, int tensor, int buffer, int64_t *bytes)
 {
     s->buffer[tensor] = buffer;
     s->offset[tensor] = *bytes;
-    *bytes += lines(store_bytes(&s->plan->allocations[tensor]));
+    *bytes = size_add(*bytes, lines(store_bytes(&s->plan->allocations[tensor])));
 }
 
 /* When a tensor is live in a program. Time in forward is counted from its last step to its first, so that saved tensors
  * are live at the beginning and then die, as they do in backward. */
-static struct block block_of(const struct schedule *s, const struct life *life, int tensor, int program)
+static struct rt_block block_of(const struct schedule *s, const struct life *life, int tensor, int program)
 {
     const struct life *l = &life[tensor];
     const int end = program == PROGRAM_FORWARD && s->saved_bytes ? s->program[program].steps.n : 0;
-    struct block b = {.bytes = lines(store_bytes(&s->plan->allocations[tensor])),
-                      .offset = s->offset[tensor],
-                      .first = end ? end - l->last[program] : l->first[program],
-                      .last = end ? end - l->first[program] : l->last[program]};
+    struct rt_block b = {.bytes = lines(store_bytes(&s->plan->allocations[tensor])),
+                         .offset = s->offset[tensor],
+                         .first = end ? end - l->last[program] : l->first[program],
+                         .last = end ? end - l->first[program] : l->last[program]};
     return b;
 }
 
@@ -231,9 +233,9 @@ static void push_saved(struct schedule *s, const struct life *life, int tensor)
     s->saved.at[i] = tensor;
 }
 
-static struct block *saved_blocks(const struct schedule *s, const struct life *life, int program)
+static struct rt_block *saved_blocks(const struct schedule *s, const struct life *life, int program)
 {
-    struct block *blocks = NEW_ARRAY(s->arena, struct block, s->saved.n + 1);
+    struct rt_block *blocks = NEW_ARRAY(s->arena, struct rt_block, s->saved.n + 1);
     for (int i = 0; i < s->saved.n; i++) {
         blocks[i] = block_of(s, life, s->saved.at[i], program);
         blocks[i].first = -1; /* it is live from the start, whenever it is first read */
@@ -241,33 +243,71 @@ static struct block *saved_blocks(const struct schedule *s, const struct life *l
     return blocks;
 }
 
+/* The tensors in the workspace of a program: those that it alone uses. Returns their number. */
+static int find_own(const struct schedule *s, const struct life *life, int program, int *out_tensor)
+{
+    int n = 0;
+    for (int i = 0; i < s->plan->nallocations; i++) {
+        const struct allocation *st = &s->plan->allocations[i];
+        if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !life[i].used[program]) continue;
+        out_tensor[n++] = i;
+    }
+    return n;
+}
+
+static int64_t offsets(struct schedule *s, struct rt_block *blocks, int n, int64_t room, struct rt_block *given)
+{
+    struct rt_layout l = {.block = blocks, .given = given, .n = n, .ngiven = room ? s->saved.n : 0, .room = room};
+    l.memory = arena_alloc(s->arena, rt_offsets_bytes(l.n, l.ngiven));
+    return rt_offsets(&l);
+}
+
+/* A buffer of its own. In `prepare` it tells the runtime which steps belong together. */
+static void own_buffer(struct schedule *s, int tensor, int64_t bytes, int64_t offset)
+{
+    s->buffer[tensor] = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, bytes, 0);
+    s->buffers.at[s->buffers.n - 1].offset = offset;
+    s->offset[tensor] = 0;
+}
+
 /* A tensor that only one program uses lies in the workspace, or in memory of saved tensors that are not yet, or no
  * longer, live. Work buffers of a kernel are live during all of its steps, because each step names all operands. */
 static void assign(struct schedule *s, const struct life *life, int program, int buffer, int saved)
 {
-    int n = 0;
     const int64_t room = program == PROGRAM_PREPARE ? 0 : s->saved_bytes;
-    struct block *given = room ? saved_blocks(s, life, program) : NULL;
-    struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nallocations + 1);
+    struct rt_block *given = room ? saved_blocks(s, life, program) : NULL;
     int *tensor = NEW_ARRAY(s->arena, int, s->plan->nallocations + 1);
-    for (int i = 0; i < s->plan->nallocations; i++) {
-        const struct allocation *st = &s->plan->allocations[i];
-        if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !life[i].used[program]) continue;
-        tensor[n] = i;
-        blocks[n++] = block_of(s, life, i, program);
-    }
-    s->program[program].workspace_bytes =
-        offsets_assign(s->arena, blocks, n, given, room ? s->saved.n : 0, room) - room;
+    const int n = find_own(s, life, program, tensor);
+    struct rt_block *blocks = NEW_ARRAY(s->arena, struct rt_block, n + 1);
+    for (int i = 0; i < n; i++) blocks[i] = block_of(s, life, tensor[i], program);
+    s->program[program].workspace_bytes = offsets(s, blocks, n, room, given) - room;
     for (int i = 0; i < n; i++) {
         const bool reused = blocks[i].offset < room;
         s->buffer[tensor[i]] = reused ? saved : buffer;
         s->offset[tensor[i]] = blocks[i].offset - (reused ? 0 : room);
-        if (program != PROGRAM_PREPARE) continue;
-        /* in a buffer of its own, which tells the runtime which steps of `prepare` belong together */
-        s->buffer[tensor[i]] = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, blocks[i].bytes, 0);
-        s->buffers.at[s->buffers.n - 1].offset = blocks[i].offset;
-        s->offset[tensor[i]] = 0;
+        if (program == PROGRAM_PREPARE) own_buffer(s, tensor[i], blocks[i].bytes, blocks[i].offset);
     }
+}
+
+/* Each tensor in the workspace gets a buffer, whose offset is a size of the call; memory of saved tensors is not used
+ * again. Offsets for the hints tell how much memory the example needs. */
+static void assign_varying(struct schedule *s, const struct life *life, int program)
+{
+    struct schedule_program *pr = &s->program[program];
+    int *tensor = NEW_ARRAY(s->arena, int, s->plan->nallocations + 1);
+    const int n = find_own(s, life, program, tensor);
+    struct rt_block *blocks = NEW_ARRAY(s->arena, struct rt_block, n + 1);
+    for (int i = 0; i < n; i++) {
+        const struct sol_block b = {.bytes = store_bytes(&s->plan->allocations[tensor[i]]),
+                                    .first = life[tensor[i]].first[program],
+                                    .last = life[tensor[i]].last[program],
+                                    .offset = s->plan->g->dims.n + s->nplaced++};
+        PUSH(s->arena, pr->blocks, b);
+        blocks[i] = (struct rt_block){.bytes = size_hint(b.bytes), .first = b.first, .last = b.last};
+        own_buffer(s, tensor[i], b.bytes, SOL_SIZE + b.offset);
+    }
+    s->nplaced += n > 0; /* the end of the blocks */
+    pr->workspace_bytes = offsets(s, blocks, n, 0, NULL);
 }
 
 static void lay_buffers(struct schedule *s)
@@ -296,7 +336,10 @@ static void lay_buffers(struct schedule *s)
     s->buffers.at[prepared].bytes = s->prepared_bytes;
     s->buffers.at[saved].bytes = s->saved_bytes;
     for (int i = 0; i < PROGRAMS; i++) {
-        assign(s, life, i, workspace, saved);
+        if (p->g->dims.n && i != PROGRAM_PREPARE)
+            assign_varying(s, life, i);
+        else
+            assign(s, life, i, workspace, saved);
         s->buffers.at[workspace].bytes = MAX(s->buffers.at[workspace].bytes, s->program[i].workspace_bytes);
     }
 }
@@ -310,7 +353,8 @@ static void set_places(struct schedule *s, struct schedule_program *pr)
             const struct allocation *allocation = plan_allocation(s->plan, st->operand[k]);
             int root = allocation->root->id;
             st->place[k].buffer = s->buffer[root];
-            st->place[k].offset = s->offset[root] + allocation->origin * dtype_def(allocation->t->dtype)->bytes;
+            st->place[k].offset =
+                size_add(s->offset[root], size_mul(allocation->origin, dtype_def(allocation->t->dtype)->bytes));
         }
     }
 }

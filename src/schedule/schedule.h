@@ -1,17 +1,18 @@
 /* The schedule turns a plan into the tables of a module: steps, operands, buffers, and offsets in the workspace.
- * Everything is fixed ahead of time, so the peak of memory is known before the first run. */
+ * Everything is fixed ahead of time, so the peak of memory is known before the first run. Where dimensions vary, tasks,
+ * offsets and bytes are sizes (base/size.h); a call computes them and places the blocks of the workspace. */
 #ifndef SOL_SCHEDULE_H
 #define SOL_SCHEDULE_H
 
 #include "plan/plan.h"
-#include "sol/module.h"
+#include "rt/rt.h"
 
 struct schedule_step {
     struct unit *unit; /* NULL: a halo */
     int kernel, sub;   /* function KERNEL<kernel>_<sub>; kernel -1: opaque layer `call` */
     int call;
     int64_t tasks;
-    double flops, bytes; /* as in struct sol_step */
+    double flops, bytes; /* as in struct sol_step; for the dimensions' hints */
     const char *label;
     int noperand;
     struct sol_tensor **operand;
@@ -20,18 +21,21 @@ struct schedule_step {
 };
 struct schedule_program {
     VECTOR(struct schedule_step) steps;
-    int64_t workspace_bytes, scratch_bytes;
+    int64_t workspace_bytes; /* for the dimensions' hints */
+    int64_t scratch_bytes;
+    VECTOR(struct sol_block) blocks; /* of the workspace, where dimensions vary */
 };
 struct schedule {
     struct plan *plan;
     struct arena *arena;
     struct schedule_program program[PROGRAMS];
-    VECTOR(struct sol_buffer) buffers;
+    VECTOR(struct sol_buffer) buffers;     /* of a block: its offset is a quantity */
     VECTOR(struct source_text) kernels;    /* each once */
     VECTOR(struct sol_tensor *) constants; /* datum i of the module */
     VECTOR(struct sol_layer *) opaque;     /* host function i computes this layer */
     VECTOR(int) saved;                     /* tensors that forward saves for backward, in the order of their offsets */
     int64_t prepared_bytes, saved_bytes;
+    int nplaced;     /* how many sizes of a call are places of blocks, or the end of them */
     int64_t *offset; /* by tensor id: bytes from the start of the buffer to element 0 */
     int *buffer;     /* by tensor id: number of its buffer, -1: not stored */
 };
@@ -41,15 +45,5 @@ sol_status schedule_make(struct plan *p, struct schedule **out_s);
 void schedule_notes(struct schedule *s);
 /* The C text of the module's tables, for build_module. With a symbol of its own (deploy) it has no constant data. */
 const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol);
-
-/* offsets.c: assigns an offset to each block from lifetimes and sizes. Blocks that are live at the same time do not
- * overlap. Offsets are multiples of 64. Returns the total size. The `given` blocks, sorted by offset, are live from the
- * start in the first `room` bytes. Other blocks may reuse that memory once those are dead, but no block crosses the end
- * of that room. */
-struct block {
-    int64_t bytes, offset;
-    int first, last; /* steps, inclusive */
-};
-int64_t offsets_assign(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven, int64_t room);
 
 #endif

@@ -1,0 +1,290 @@
+/* Dimensions that vary: what they are, the sizes of a call from the shapes of its inputs, and all sizes that follow
+ * from them (rt_sizes), which a slot keeps for its last calls. */
+#include "base/size.h"
+#include "runtime/inside.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CHECKED = 8 };
+
+int sol_net_dims(const struct sol_net *net)
+{
+    return net->module->ndim;
+}
+
+struct sol_net_dim sol_net_dim(const struct sol_net *net, int i)
+{
+    if (i < 0 || i >= net->module->ndim) return (struct sol_net_dim){0};
+    const struct sol_module_dim *d = &net->module->dim[i];
+    return (struct sol_net_dim){d->name, {d->hint, d->min, d->max, d->multiple}};
+}
+
+/* -- all sizes of a call */
+
+/* "'batch' is 600, expected 1..512" */
+static sol_status misfit(const struct sol_net *net, enum rt_fit fit, int which, const int64_t *sizes)
+{
+    const struct sol_module *m = net->module;
+    const struct sol_module_dim *d = &m->dim[which];
+    const char *name = net->parts.name;
+    if (fit == RT_MULTIPLE)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': '%s' is %lld, expected a multiple of %lld", name,
+                        d->name, (long long)sizes[which], (long long)d->multiple);
+    if (fit == RT_LIMITS && d->max == SIZE_UNLIMITED && sizes[which] < d->min)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': '%s' is %lld, expected at least %lld", name, d->name,
+                        (long long)sizes[which], (long long)d->min);
+    if (fit == RT_LIMITS)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': '%s' is %lld, expected %lld..%lld", name, d->name,
+                        (long long)sizes[which], (long long)d->min, (long long)d->max);
+    char all[400];
+    size_t n = 0;
+    for (int i = 0; i < m->ndim && n < sizeof all; i++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s'%s' %lld", i ? ", " : "", m->dim[i].name,
+                              (long long)sizes[i]);
+    if (fit == RT_NEEDS)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s' with %s: %s, which would be %lld", name, all,
+                        m->check[which].what, (long long)rt_quantity(m->check[which].size, sizes));
+    return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s' with %s: a tensor would be larger than 2^47 bytes", name,
+                    all);
+}
+
+/* sizes: room for all; memory: rt_sizes_bytes */
+static sol_status compute(const struct sol_net *net, const int64_t *dims, int64_t *sizes, void *memory)
+{
+    int32_t which = 0;
+    memcpy(sizes, dims, (size_t)net->module->ndim * sizeof *sizes);
+    const enum rt_fit fit = rt_sizes(net->module, sizes, memory, &which);
+    return fit ? misfit(net, fit, which, sizes) : SOL_OK;
+}
+
+static size_t row_bytes(const struct sol_net *net)
+{
+    return (size_t)net->module->nsize * sizeof(int64_t);
+}
+
+size_t sizes_bytes(const struct sol_net *net)
+{
+    return net->module->nsize ? SLOT_SIZES * row_bytes(net) + rt_sizes_bytes(net->module) : 0;
+}
+
+static bool same(const struct sol_net *net, const int64_t *a, const int64_t *b)
+{
+    for (int i = 0; i < net->module->ndim; i++)
+        if (a[i] != b[i]) return false;
+    return true;
+}
+
+sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims)
+{
+    const int n = net->module->nsize;
+    s->sizes = net->example;
+    if (!dims || !n) return SOL_OK;
+    for (int i = 0; i < s->nknown; i++) { /* the newest first */
+        const int at = (s->newest - i + SLOT_SIZES) % SLOT_SIZES;
+        s->sizes = s->known + (size_t)at * (size_t)n;
+        if (same(net, s->sizes, dims)) return SOL_OK;
+    }
+    const int at = s->nknown ? (s->newest + 1) % SLOT_SIZES : 0;
+    int64_t *row = s->known + (size_t)at * (size_t)n;
+    s->sizes = row;
+    const sol_status status = compute(net, dims, row, s->known + SLOT_SIZES * (size_t)n);
+    if (status) {
+        s->nknown = 0; /* the row may have been one of them */
+        return status;
+    }
+    s->newest = at;
+    s->nknown = MIN(s->nknown + 1, SLOT_SIZES);
+    return SOL_OK;
+}
+
+static sol_status check_given(struct sol_net *net, const int64_t *dims)
+{
+    if (dims || !net->module->ndim) return SOL_OK;
+    return ctx_fail(net->ctx, SOL_ERR_INVALID,
+                    "network '%s' has %d dimensions that vary ('%s'..): pass their sizes with sol_net_run_at or "
+                    "sol_net_forward_at",
+                    net->parts.name, net->module->ndim, net->module->dim[0].name);
+}
+
+/* Computes and checks all sizes for `dims`. out_m: the memory that they need; may be NULL. */
+static sol_status with_sizes(const struct sol_net *net, const int64_t *dims, struct sol_memory *out_m)
+{
+    int64_t *sizes = ctx_try(net->ctx, row_bytes(net) + rt_sizes_bytes(net->module));
+    if (!sizes) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: sizes of '%s'", net->parts.name);
+    const sol_status status = compute(net, dims, sizes, sizes + net->module->nsize);
+    if (!status && out_m) net_memory(net, sizes, out_m);
+    ctx_free(net->ctx, sizes);
+    return status;
+}
+
+sol_status sol_net_memory_at(struct sol_net *net, const int64_t *dims, struct sol_memory *out_m)
+{
+    TRY(check_given(net, dims));
+    if (net->module->ndim) return with_sizes(net, dims, out_m);
+    sol_net_memory(net, out_m);
+    return SOL_OK;
+}
+
+sol_status sol_net_check_dims(struct sol_net *net, const int64_t *dims)
+{
+    const size_t n = (size_t)net->module->ndim;
+    bool known = false;
+    if (!n) return SOL_OK;
+    TRY(check_given(net, dims));
+    net_lock(net);
+    for (int i = 0; i < net->nchecked && !known; i++) known = same(net, net->checked + (size_t)i * n, dims);
+    net_unlock(net);
+    if (known) return SOL_OK;
+    TRY(with_sizes(net, dims, NULL));
+    net_lock(net);
+    net->newest_checked = (net->newest_checked + 1) % CHECKED;
+    memcpy(net->checked + (size_t)net->newest_checked * n, dims, n * sizeof *dims);
+    net->nchecked = MAX(net->nchecked, net->newest_checked + 1);
+    net_unlock(net);
+    return SOL_OK;
+}
+
+/* -- the dimensions of a call from the shapes of its inputs */
+
+sol_status sizes_begin(struct sol_net *net)
+{
+    const struct sol_module *m = net->module;
+    if (!m->nsize) return SOL_OK;
+    int64_t hint[SIZE_MOST_DIMS];
+    for (int i = 0; i < m->ninput; i++) net->nread += net->parts.inputs[i].ndim;
+    net->example = arena_alloc(net->arena, row_bytes(net) + rt_sizes_bytes(m));
+    net->checked = NEW_ARRAY(net->arena, int64_t, CHECKED * m->ndim);
+    net->newest_checked = CHECKED - 1;
+    net->read = NEW_ARRAY(net->arena, struct size_read, net->nread + 1);
+    TRY(ctx_check(net->ctx));
+    struct size_read *r = net->read;
+    for (int i = 0; i < m->ninput; i++)
+        for (int d = 0; d < net->parts.inputs[i].ndim; d++, r++) {
+            struct size_dim dim;
+            *r = (struct size_read){i, d, net->parts.inputs[i].shape[d], -1};
+            if (size_is_dim(r->size, &dim)) r->dim = dim.index;
+        }
+    for (int i = 0; i < m->ndim; i++) hint[i] = m->dim[i].hint;
+    return compute(net, hint, net->example, net->example + m->nsize);
+}
+
+struct binding {
+    struct sol_net *net;
+    const int64_t *const *shapes;
+    int64_t *dims;
+    uint32_t known; /* dimensions, as bits */
+};
+
+static int64_t given(const struct binding *b, const struct size_read *r)
+{
+    return b->shapes[r->input][r->d];
+}
+
+static const char *input_name(const struct binding *b, const struct size_read *r)
+{
+    return b->net->parts.inputs[r->input].name;
+}
+
+static sol_status disagree(const struct binding *b, const struct size_read *r)
+{
+    const struct size_read *first = b->net->read;
+    while (first->dim != r->dim || !b->shapes[first->input]) first++;
+    return ctx_fail(b->net->ctx, SOL_ERR_INVALID,
+                    "network '%s': '%s' is %lld in input '%s' (dimension %d) but %lld in '%s' (dimension %d)",
+                    b->net->parts.name, b->net->module->dim[r->dim].name, (long long)given(b, r), input_name(b, r),
+                    r->d, (long long)given(b, first), input_name(b, first), first->d);
+}
+
+static sol_status differs(const struct binding *b, const struct size_read *r, int64_t expected)
+{
+    if (size_varies(r->size))
+        return ctx_fail(b->net->ctx, SOL_ERR_INVALID,
+                        "network '%s': input '%s': dimension %d is %lld, expected %lld, which is %lld for these inputs",
+                        b->net->parts.name, input_name(b, r), r->d, (long long)given(b, r), (long long)r->size,
+                        (long long)expected);
+    return ctx_fail(b->net->ctx, SOL_ERR_INVALID, "network '%s': input '%s': dimension %d is %lld, expected %lld",
+                    b->net->parts.name, input_name(b, r), r->d, (long long)given(b, r), (long long)expected);
+}
+
+/* Finds dimension i, the only one that is not known in a size: where the size, which should grow with it, has the given
+ * value. False: more than one fits. The comparison with all inputs follows. */
+static bool solve(struct binding *b, const struct size_read *r, int i)
+{
+    const struct sol_module_dim *d = &b->net->module->dim[i];
+    int64_t low = ceil_div(MAX(d->min, 0), d->multiple), high = d->max / d->multiple;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        b->dims[i] = middle * d->multiple;
+        const int64_t v = size_at(r->size, b->dims);
+        if (v == SIZE_BAD || v >= given(b, r))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    b->dims[i] = (low + 1) * d->multiple;
+    if (size_at(r->size, b->dims) == given(b, r)) return false;
+    b->dims[i] = low * d->multiple;
+    b->known |= UINT32_C(1) << i;
+    return true;
+}
+
+/* Dimensions that no input has as a size of its own follow from sizes like 2 * #0 + 1. */
+static void solve_others(struct binding *b)
+{
+    const struct sol_net *net = b->net;
+    for (bool found = true; found;) {
+        found = false;
+        for (int k = 0; k < net->nread; k++) {
+            const struct size_read *r = &net->read[k];
+            const uint32_t open = size_dims(r->size) & ~b->known;
+            if (r->dim >= 0 || !open || open & (open - 1) || !b->shapes[r->input]) continue;
+            int i = 0;
+            while (!(open >> i & 1)) i++;
+            found |= solve(b, r, i);
+        }
+    }
+}
+
+static sol_status compare(const struct binding *b)
+{
+    const struct sol_net *net = b->net;
+    for (int k = 0; k < net->nread; k++) {
+        const struct size_read *r = &net->read[k];
+        if (r->dim >= 0 || !size_varies(r->size) || !b->shapes[r->input]) continue;
+        const int64_t v = size_at(r->size, b->dims);
+        if (v != given(b, r)) return differs(b, r, v);
+    }
+    return SOL_OK;
+}
+
+sol_status sol_net_bind(struct sol_net *net, const int64_t *const *shapes, int64_t *out_dims)
+{
+    struct binding b = {.net = net, .shapes = shapes, .dims = out_dims};
+    const int ndim = net->module->ndim;
+    bool others = false;
+    if (!ndim) return SOL_OK;
+    for (int k = 0; k < net->nread; k++) {
+        const struct size_read *r = &net->read[k];
+        if (!shapes[r->input]) continue;
+        const int64_t v = given(&b, r);
+        if (r->dim < 0) {
+            others |= size_varies(r->size);
+            if (!size_varies(r->size) && v != r->size) return differs(&b, r, r->size);
+        } else if (!(b.known >> r->dim & 1)) {
+            out_dims[r->dim] = v;
+            if (v < 0 || v > SIZE_UNLIMITED) return misfit(net, RT_LIMITS, r->dim, out_dims);
+            b.known |= UINT32_C(1) << r->dim;
+        } else if (out_dims[r->dim] != v) {
+            return disagree(&b, r);
+        }
+    }
+    if (others) solve_others(&b);
+    for (int i = 0; i < ndim; i++)
+        if (!(b.known >> i & 1))
+            return ctx_fail(net->ctx, SOL_ERR_INVALID,
+                            "network '%s': the shapes of the inputs do not tell the size of '%s'", net->parts.name,
+                            net->module->dim[i].name);
+    if (others) TRY(compare(&b));
+    return sol_net_check_dims(net, out_dims);
+}

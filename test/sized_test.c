@@ -1,0 +1,488 @@
+/* Networks with dimensions that vary: compiled once, run at many sizes. The reference is the same graph for these sizes
+ * (graph_at), interpreted. */
+#include "context.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail_alloc.h"
+#include "hlir/graph.h"
+
+enum { MOST = 8, GUARD = 64, SIZES = 12 };
+
+static const char MLP[] = "graph \"mlp\"\n"
+                          "dim #0 \"batch\" hint=24 min=0 max=4096\n"
+                          "input %0:f32[N=#0 20] \"x\"\n"
+                          "param %1:f32[33 20] \"w1\"\n"
+                          "param %2:f32[33] \"b1\"\n"
+                          "param %3:f32[7 33] \"w2\"\n"
+                          "%4 = Linear(%0, %1, %2) \"fc1\"\n"
+                          "%5 = relu(%4)\n"
+                          "%6 = Linear(%5, %3) \"fc2\"\n"
+                          "%7 = Softmax(%6) axis=1\n"
+                          "%8 = Sum(%6) axes=[0]\n"
+                          "output %7 \"y\"\n"
+                          "output %8 \"sum\"\n";
+static const char CNN[] = "graph \"cnn\"\n"
+                          "dim #0 \"batch\" hint=2 min=0 max=64\n"
+                          "dim #1 \"height\" hint=20 min=3\n"
+                          "dim #2 \"width\" hint=20 min=3\n"
+                          "input %0:f32[N=#0 3 #1 #2] \"x\"\n"
+                          "param %1:f32[8 3 3 3] \"w1\"\n"
+                          "param %2:f32[5 8 3 3] \"w2\"\n"
+                          "%3 = Conv(%0, %1) s=2 p=1 q=1 \"conv1\"\n"
+                          "%4 = relu(%3)\n"
+                          "%5 = Conv(%4, %2) p=1 q=1 \"conv2\"\n"
+                          "%6 = MaxPool(%5) k=[2,2] s=2\n"
+                          "%7 = Sum(%5) axes=[2,3]\n"
+                          "output %6 \"pooled\"\n"
+                          "output %7 \"sum\"\n";
+static const char ATTENTION[] = "graph \"attention\"\n"
+                                "dim #0 \"batch\" hint=2 min=1\n"
+                                "dim #1 \"tokens\" hint=16 min=1 max=512\n"
+                                "input %0:f32[#0 #1 24] \"x\"\n"
+                                "input %1:f32[#0 #1 #1] \"mask\"\n"
+                                "param %2:f32[24 24] \"wq\"\n"
+                                "param %3:f32[24 24] \"wk\"\n"
+                                "param %4:f32[24 24] \"wv\"\n"
+                                "%5 = Linear(%0, %2) \"q\"\n"
+                                "%6 = Linear(%0, %3) \"k\"\n"
+                                "%7 = Linear(%0, %4) \"v\"\n"
+                                "%8 = Permute(%6) perm=[0,2,1]\n"
+                                "%9 = MatMul(%5, %8) \"scores\"\n"
+                                "%10 = add(%9, %1)\n"
+                                "%11 = Softmax(%10) axis=2\n"
+                                "%12 = MatMul(%11, %7) \"mix\"\n"
+                                "%13 = add(%12, %0)\n"
+                                "output %13 \"y\"\n";
+
+/* -- a compiled network with data */
+
+struct sized {
+    struct sol_graph *g; /* as parsed: for the reference */
+    struct sol_net *net;
+    struct sol_params *params;
+    float *param[MOST];
+};
+struct io { /* of a call */
+    float *in[MOST], *out[MOST], *want[MOST];
+    int64_t n[MOST]; /* elements of outputs */
+};
+
+static float *numbers(int64_t n, unsigned seed)
+{
+    float *v = malloc((size_t)n * sizeof *v + 1);
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
+    }
+    return v;
+}
+
+static int64_t elements(const struct sol_io *io, const int64_t *dims)
+{
+    int64_t n = 1;
+    for (int d = 0; d < io->ndim; d++) n *= sol_size_at(io->shape[d], dims);
+    return n;
+}
+
+static struct sol_graph *parse(const char *text)
+{
+    struct sol_graph *g = NULL;
+    if (sol_graph_parse(ctx, text, &g)) fail_msg("%s", sol_error(ctx));
+    return g;
+}
+
+static void open_in(struct sol_ctx *in, const char *text, struct sized *s)
+{
+    struct sol_graph *g;
+    s->g = parse(text);
+    if (sol_graph_parse(in, text, &g)) fail_msg("%s", sol_error(in));
+    if (sol_compile(in, g, &s->net)) fail_msg("%s", sol_error(in));
+    sol_graph_destroy(g);
+    if (sol_params_create(s->net, &s->params)) fail_msg("%s", sol_error(in));
+    for (int i = 0; i < sol_net_params(s->net); i++) {
+        const struct sol_io io = sol_net_param_io(s->net, i);
+        s->param[i] = numbers(elements(&io, NULL), 7 + (unsigned)i);
+        sol_params_set(s->params, i, s->param[i]);
+    }
+}
+
+static void open(const char *text, struct sized *s)
+{
+    open_in(ctx, text, s);
+}
+
+static void close_sized(struct sized *s)
+{
+    sol_params_destroy(s->params);
+    for (int i = 0; i < sol_net_params(s->net); i++) free(s->param[i]);
+    sol_net_destroy(s->net);
+    sol_graph_destroy(s->g);
+}
+
+/* An output between two guards. */
+static float *guarded(int64_t n)
+{
+    unsigned char *p = malloc((size_t)n * sizeof(float) + 2 * GUARD);
+    memset(p, 0xa5, (size_t)n * sizeof(float) + 2 * GUARD);
+    return (float *)(void *)(p + GUARD);
+}
+
+static void io_make(const struct sized *s, const int64_t *dims, struct io *io)
+{
+    *io = (struct io){.n = {0}};
+    for (int i = 0; i < sol_net_inputs(s->net); i++) {
+        const struct sol_io x = sol_net_input(s->net, i);
+        io->in[i] = numbers(elements(&x, dims), 99 + (unsigned)i);
+    }
+    for (int i = 0; i < sol_net_outputs(s->net); i++) {
+        const struct sol_io y = sol_net_output(s->net, i);
+        io->n[i] = elements(&y, dims);
+        io->out[i] = guarded(io->n[i]);
+        io->want[i] = malloc((size_t)io->n[i] * sizeof(float) + 1);
+    }
+}
+
+static void io_free(const struct sized *s, struct io *io)
+{
+    for (int i = 0; i < sol_net_inputs(s->net); i++) free(io->in[i]);
+    for (int i = 0; i < sol_net_outputs(s->net); i++) {
+        free((char *)io->out[i] - GUARD);
+        free(io->want[i]);
+    }
+}
+
+static void interpret(const struct sized *s, const int64_t *dims, struct io *io)
+{
+    struct sol_graph *at;
+    if (graph_at(s->g, dims, &at)) fail_msg("%s", sol_error(ctx));
+    if (graph_interpret(at, (const void *const *)io->in, (const void *const *)s->param, (void *const *)io->want))
+        fail_msg("%s", sol_error(ctx));
+    sol_graph_destroy(at);
+}
+
+/* Calls with the dimensions that the shapes of the inputs tell. */
+static sol_status bind(const struct sized *s, const int64_t *dims, int64_t *out_dims)
+{
+    int64_t shape[MOST][SOL_MAX_DIMS];
+    const int64_t *shapes[MOST];
+    for (int i = 0; i < sol_net_inputs(s->net); i++) {
+        const struct sol_io x = sol_net_input(s->net, i);
+        for (int d = 0; d < x.ndim; d++) shape[i][d] = sol_size_at(x.shape[d], dims);
+        shapes[i] = shape[i];
+    }
+    return sol_net_bind(s->net, shapes, out_dims);
+}
+
+static sol_status call(const struct sized *s, const int64_t *dims, const struct io *io, int threads)
+{
+    return sol_net_run_at(s->net, s->params,
+                          &(struct sol_call){dims, (const void *const *)io->in, (void *const *)io->out, threads});
+}
+
+static void compare(const struct sized *s, const struct io *io, const char *sizes)
+{
+    for (int i = 0; i < sol_net_outputs(s->net); i++) {
+        for (int64_t k = 0; k < io->n[i]; k++)
+            if (!(fabsf(io->out[i][k] - io->want[i][k]) <= 2e-5F * (4 + fabsf(io->want[i][k]))))
+                fail_msg("sizes %s: output %d: element %lld of %lld is %g, expected %g", sizes, i, (long long)k,
+                         (long long)io->n[i], (double)io->out[i][k], (double)io->want[i][k]);
+        const unsigned char *p = (const unsigned char *)io->out[i];
+        for (int64_t k = 0; k < GUARD; k++)
+            if (p[-1 - k] != 0xa5 || p[(size_t)io->n[i] * sizeof(float) + (size_t)k] != 0xa5)
+                fail_msg("sizes %s: output %d: bytes beside it were written", sizes, i);
+    }
+}
+
+/* Other numbers of threads give the same bits. */
+static void check_threads(const struct sized *s, const int64_t *dims, struct io *io, const char *sizes)
+{
+    for (int threads = 2; threads <= 3; threads++) {
+        for (int i = 0; i < sol_net_outputs(s->net); i++)
+            memcpy(io->want[i], io->out[i], (size_t)io->n[i] * sizeof(float));
+        assert_int_equal(call(s, dims, io, threads), SOL_OK);
+        for (int i = 0; i < sol_net_outputs(s->net); i++)
+            if (memcmp(io->want[i], io->out[i], (size_t)io->n[i] * sizeof(float)))
+                fail_msg("sizes %s: output %d: %d threads give other bits", sizes, i, threads);
+    }
+}
+
+static void run_at(const struct sized *s, const int64_t *dims)
+{
+    struct io io;
+    int64_t bound[MOST];
+    char sizes[100];
+    snprintf(sizes, sizeof sizes, "%lld %lld %lld", (long long)dims[0], (long long)dims[1], (long long)dims[2]);
+    if (bind(s, dims, bound)) fail_msg("%s", sol_error(ctx));
+    assert_memory_equal(bound, dims, (size_t)sol_net_dims(s->net) * sizeof *dims);
+    io_make(s, dims, &io);
+    interpret(s, dims, &io);
+    if (call(s, bound, &io, 1)) fail_msg("%s", sol_error(ctx));
+    compare(s, &io, sizes);
+    check_threads(s, dims, &io, sizes);
+    io_free(s, &io);
+}
+
+static void run_all(const char *text, const int64_t (*dims)[3])
+{
+    struct sized s;
+    open(text, &s);
+    for (int i = 0; i < SIZES; i++) run_at(&s, dims[i]);
+    close_sized(&s);
+}
+
+/* -- networks */
+
+static void an_mlp(void **state)
+{
+    (void)state;
+    static const int64_t dims[SIZES][3] = {{24}, {1}, {2}, {7}, {0}, {8}, {16}, {31}, {37}, {64}, {100}, {257}};
+    run_all(MLP, dims);
+}
+
+static void a_convolutional_network(void **state)
+{
+    (void)state;
+    static const int64_t dims[SIZES][3] = {{2, 20, 20}, {1, 3, 3},   {0, 9, 9},   {1, 20, 21}, {3, 7, 5},   {1, 17, 23},
+                                           {5, 8, 8},   {2, 33, 10}, {1, 14, 64}, {1, 56, 56}, {4, 31, 29}, {2, 4, 3}};
+    run_all(CNN, dims);
+}
+
+static void attention(void **state)
+{
+    (void)state;
+    static const int64_t dims[SIZES][3] = {{2, 16}, {1, 1}, {1, 2},  {3, 7},  {2, 17}, {1, 31},
+                                           {4, 16}, {1, 5}, {7, 13}, {1, 64}, {2, 37}, {1, 100}};
+    run_all(ATTENTION, dims);
+}
+
+/* -- sizes of a call */
+
+/* Two dimensions in three inputs, also in expressions. */
+static const char JOINT[] = "graph \"joint\"\n"
+                            "dim #0 \"rows\" hint=4 min=0 max=600\n"
+                            "dim #1 \"tokens\" hint=8 min=2 max=512 multiple=2\n"
+                            "dim #2 \"past\" hint=3 min=0\n"
+                            "input %0:f32[#0 #1] \"ids\"\n"
+                            "input %1:f32[#0 #1] \"mask\"\n"
+                            "input %2:f32[2*#2+1] \"table\"\n"
+                            "%3 = mul(%0, %1)\n"
+                            "%4 = exp(%2)\n"
+                            "output %3 \"y\"\n"
+                            "output %4 \"z\"\n";
+
+static void sizes_are_those_of_the_inputs(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t shape[3][2];
+        const char *message; /* NULL: it is right */
+    } cases[] = {
+        {{{4, 16}, {4, 16}, {7}}, NULL},
+        {{{0, 2}, {0, 2}, {1}}, NULL},
+        {{{4, 16}, {4, 18}, {7}}, "'tokens' is 18 in input 'mask' (dimension 1) but 16 in 'ids' (dimension 1)"},
+        {{{700, 16}, {700, 16}, {7}}, "'rows' is 700, expected 0..600"},
+        {{{-3, 16}, {-3, 16}, {7}}, "'rows' is -3, expected 0..600"},
+        {{{4, 15}, {4, 15}, {7}}, "'tokens' is 15, expected a multiple of 2"},
+        {{{4, 16}, {4, 16}, {8}}, "input 'table': dimension 0 is 8, expected (2*#2+1), which is 9 for these inputs"},
+        {{{4, 16}, {4, 16}, {INT64_MAX}}, "input 'table': dimension 0 is 9223372036854775807, expected (2*#2+1)"},
+        {{{INT64_MAX, 16}, {4, 16}, {7}}, "'rows' is 9223372036854775807, expected 0..600"},
+    };
+    struct sized s;
+    int64_t dims[MOST];
+    open(JOINT, &s);
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        const int64_t *shapes[] = {cases[i].shape[0], cases[i].shape[1], cases[i].shape[2]};
+        const sol_status status = sol_net_bind(s.net, shapes, dims);
+        if (!cases[i].message) {
+            assert_int_equal(status, SOL_OK);
+            assert_int_equal(dims[1], cases[i].shape[1][1]);
+            assert_int_equal(2 * dims[2] + 1, cases[i].shape[2][0]);
+            continue;
+        }
+        assert_int_equal(status, SOL_ERR_INVALID);
+        if (!strstr(sol_error(ctx), cases[i].message)) fail_msg("got: %s", sol_error(ctx));
+    }
+    const int64_t *shapes[] = {cases[0].shape[0], cases[0].shape[1], NULL};
+    assert_int_equal(sol_net_bind(s.net, shapes, dims), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "the shapes of the inputs do not tell the size of 'past'"));
+    close_sized(&s);
+}
+
+static void dimensions_are_described(void **state)
+{
+    (void)state;
+    struct sized s;
+    open(JOINT, &s);
+    assert_int_equal(sol_net_dims(s.net), 3);
+    const struct sol_net_dim d = sol_net_dim(s.net, 1);
+    assert_string_equal(d.name, "tokens");
+    assert_true(d.limits.hint == 8 && d.limits.min == 2 && d.limits.max == 512 && d.limits.multiple == 2);
+    assert_null(sol_net_dim(s.net, 3).name);
+    assert_int_equal(sol_size_at(sol_net_output(s.net, 0).shape[1], (int64_t[]){5, 6, 7}), 6);
+    close_sized(&s);
+}
+
+static void calls_that_are_rejected(void **state)
+{
+    (void)state;
+    static const char WINDOW[] = "graph \"window\"\ndim #0 \"h\" hint=20\ndim #1 \"w\" hint=20 min=0\n"
+                                 "input %0:f32[100 2 #0] \"x\"\ninput %1:f32[#1] \"v\"\nparam %2:f32[4 2 7] \"w\"\n"
+                                 "%3 = Conv(%0, %2) \"conv\"\n%4 = exp(%1)\noutput %3 \"y\"\noutput %4 \"z\"\n";
+    struct sized s;
+    struct io io;
+    open(WINDOW, &s);
+    static const struct {
+        int64_t dims[2];
+        const char *message;
+    } cases[] = {
+        {{6, 1}, "'h' 6, 'w' 1: layer 'conv' (Conv): it needs a size #0-7, which would be -1"},
+        {{0, 1}, "'h' is 0, expected at least 1"},
+        {{INT64_C(1) << 40, 1}, "'h' 1099511627776, 'w' 1: a tensor would be larger than 2^47 bytes"},
+    };
+    io_make(&s, (int64_t[]){7, 2}, &io);
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(call(&s, cases[i].dims, &io, 1), SOL_ERR_INVALID);
+        if (!strstr(sol_error(ctx), cases[i].message)) fail_msg("got: %s", sol_error(ctx));
+    }
+    assert_int_equal(call(&s, (int64_t[]){INT64_C(1) << 36, 1}, &io, 1), SOL_ERR_NOMEM);
+    assert_int_equal(sol_net_run(s.net, s.params, (const void *const *)io.in, (void *const *)io.out, 1),
+                     SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "2 dimensions that vary ('h'..)"));
+    run_at(&s, (int64_t[]){7, 2, 0});
+    io_free(&s, &io);
+    close_sized(&s);
+}
+
+/* -- memory */
+
+static int64_t peak(const struct sized *s, const int64_t *dims)
+{
+    struct sol_memory m;
+    if (sol_net_memory_at(s->net, dims, &m)) fail_msg("%s", sol_error(ctx));
+    return m.peak;
+}
+
+/* After the largest of many sizes, no call needs memory of the system. */
+static void memory_is_that_of_the_largest(void **state)
+{
+    (void)state;
+    struct fail_alloc f = {.fail_at = -1};
+    const struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
+    struct sol_ctx *counted;
+    struct sized s;
+    struct io io;
+    struct sol_memory m;
+    assert_int_equal(sol_ctx_create(&o, &counted), SOL_OK);
+    open_in(counted, CNN, &s);
+    io_make(&s, (int64_t[]){3, 40, 40}, &io);
+    assert_int_equal(call(&s, (int64_t[]){3, 40, 40}, &io, 2), SOL_OK);
+    const int64_t alive = f.alive;
+    for (int64_t i = 0; i < 1000; i++) {
+        const int64_t dims[] = {i % 4, 3 + i * 7 % 38, 3 + i * 5 % 38};
+        assert_int_equal(call(&s, dims, &io, 1), SOL_OK);
+    }
+    assert_int_equal(f.alive, alive);
+    assert_true(peak(&s, (int64_t[]){4, 60, 60}) > peak(&s, (int64_t[]){4, 30, 60}));
+    sol_net_memory(s.net, &m);
+    assert_int_equal(m.peak, peak(&s, (int64_t[]){2, 20, 20}));
+    io_free(&s, &io);
+    close_sized(&s);
+    sol_ctx_destroy(counted);
+    assert_int_equal(f.alive, 0);
+}
+
+/* Each allocation of a larger call fails in turn; smaller ones go on. */
+static void without_memory_smaller_sizes_go_on(void **state)
+{
+    (void)state;
+    struct fail_alloc f = {.fail_at = -1};
+    const struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
+    const int64_t small[] = {1, 9, 9}, large[] = {4, 50, 60};
+    struct sol_ctx *failing;
+    struct io io;
+    bool failed = true;
+    for (long at = 0; failed; at++) {
+        struct sized s;
+        f = (struct fail_alloc){.fail_at = -1};
+        assert_int_equal(sol_ctx_create(&o, &failing), SOL_OK);
+        sol_config_set(failing, "log::level", "ERROR");
+        open_in(failing, CNN, &s);
+        io_make(&s, large, &io);
+        assert_int_equal(call(&s, small, &io, 1), SOL_OK);
+        f.fail_at = f.n + at;
+        const sol_status status = call(&s, large, &io, 1);
+        failed = f.n > f.fail_at;
+        assert_int_equal(status, failed ? SOL_ERR_NOMEM : SOL_OK);
+        assert_int_equal(call(&s, small, &io, 1), SOL_OK);
+        assert_int_equal(call(&s, large, &io, 1), SOL_OK);
+        io_free(&s, &io);
+        close_sized(&s);
+        sol_ctx_destroy(failing);
+        assert_int_equal(f.alive, 0);
+    }
+}
+
+/* -- threads */
+
+struct caller {
+    const struct sized *s;
+    int64_t first;
+    int wrong;
+};
+
+static void *calls_sizes(void *arg)
+{
+    struct caller *c = arg;
+    for (int64_t i = 0; i < 40; i++) {
+        const int64_t dims[] = {c->first + i % 11, 0, 0};
+        struct io io;
+        io_make(c->s, dims, &io);
+        interpret(c->s, dims, &io);
+        c->wrong += call(c->s, dims, &io, 1) != SOL_OK;
+        for (int64_t k = 0; k < io.n[0]; k++) c->wrong += !(fabsf(io.out[0][k] - io.want[0][k]) < 1e-4F);
+        io_free(c->s, &io);
+    }
+    return NULL;
+}
+
+static void threads_with_different_sizes(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    struct sized s[THREADS]; /* the reference has a graph for each thread */
+    pthread_t thread[THREADS];
+    struct caller caller[THREADS];
+    open(MLP, &s[0]);
+    for (int i = 0; i < THREADS; i++) {
+        if (i) s[i] = s[0], s[i].g = parse(MLP);
+        caller[i] = (struct caller){&s[i], 5 * i, 0};
+        assert_int_equal(pthread_create(&thread[i], NULL, calls_sizes, &caller[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+        assert_int_equal(caller[i].wrong, 0);
+        if (i) sol_graph_destroy(s[i].g);
+    }
+    close_sized(&s[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_mlp),
+        cmocka_unit_test(a_convolutional_network),
+        cmocka_unit_test(attention),
+        cmocka_unit_test(sizes_are_those_of_the_inputs),
+        cmocka_unit_test(dimensions_are_described),
+        cmocka_unit_test(calls_that_are_rejected),
+        cmocka_unit_test(memory_is_that_of_the_largest),
+        cmocka_unit_test(without_memory_smaller_sizes_go_on),
+        cmocka_unit_test(threads_with_different_sizes),
+    };
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
+}
