@@ -6,6 +6,7 @@
  *   scan.c            a recurrence: a scan in the opposite direction
  *   solve.c           a term requires f(index variables) == Q; replaces them until that is an index or a guard
  *   window.c          inverts integer functions that are not affine, if the inverse is a short range
+ *   pieces.c          cuts them into ranges where they are
  *   invert.c          inverts all others, as tables
  *   scatter.c         reads whose position is data
  *   write.c           turns terms into layers of kind Row
@@ -114,8 +115,12 @@ sol_status write_scattered(struct adjoint *a, const struct term *t, struct sol_t
 /* window.c: for pins that no rule of solve.c fits, replaces the index variables by short ranges with weights. Parts of
  * the sum may become layers. */
 sol_status window_term(struct adjoint *a, struct term *t);
-/* The term as a sum of terms t[0 .. *out_n-1], at most `room`, each of which reads one range of the results in steps of
- * 1, -1 or 0. False: the term has another form. */
+/* Is what dimension d requires not affine, made of data known when the graph is compiled, and of no other dimension's
+ * index variables? */
+bool term_is_odd(const struct adjoint *a, const struct term *t, int d);
+
+/* pieces.c: the term as a sum of terms t[0 .. *out_n-1], at most `room`, each of which reads one range of the results
+ * in steps of 1, -1 or 0. False: the term has another form. */
 bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n);
 
 /* invert.c: evaluates an expression without data for all values of n index variables, row-major: int64_t, or double for

@@ -9,6 +9,7 @@
  *   digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2
  *   modular  s*P + K, s large: K = s*T + Q%s, P = Q//s - T
  *   divide   s*P + ..: P = (Q - ..)//s where that divides
+ *   rotate   (P + c) % size, P up to that size: P = (Q - c) % size
  *   split    digits of index variables, L//6 and L%6, become index variables
  *   invert   tables (invert.c); window.c removed ranges of tables before
  *   search   tries all index variables, if they are few */
@@ -428,6 +429,23 @@ static bool divide(struct adjoint *a, struct term *t, int d)
     return true;
 }
 
+static bool rotate(struct adjoint *a, struct term *t, int d)
+{
+    struct loops *w = a->w;
+    const struct ex *e = &w->ex.at[t->pin[d].f];
+    struct affine f;
+    if (e->kind != EX_MOD || w->ex.at[e->b].kind != EX_INT || !ex_affine(w, e->a, &f) || f.n != 1) return false;
+    const int64_t n = w->ex.at[e->b].u.i;
+    const int ivar = f.ivar[0];
+    if ((f.coef[0] != 1 && f.coef[0] != -1) || n != t->pin[d].size || n != size_of(a, ivar)) return false;
+    if (!in_context(t, ivar)) return false;
+    const int32_t q = term_pinned(a, t, d), c = ex_int(w, f.c);
+    const int32_t p = f.coef[0] == 1 ? ex_binary(w, EX_SUB, q, c) : ex_binary(w, EX_SUB, c, q);
+    drop_pin(t, d);
+    term_replace(a, t, ivar, ex_binary(w, EX_MOD, p, ex_int(w, n)));
+    return true;
+}
+
 /* Where the windows of Unfold are, say: L//6 + K and L%6 + J. */
 static bool split(struct adjoint *a, struct term *t, int d)
 {
@@ -457,7 +475,7 @@ int64_t term_varies(const struct adjoint *a, const struct term *t, int d)
     return 0;
 }
 
-/* Of a size that varies only what is data is searched for: the time of other searches is not bounded by SEARCHED. */
+/* Short borders and, of sizes that vary, data alone are searched for: SEARCHED bounds the time of no other search. */
 static bool search(struct adjoint *a, struct term *t, int d)
 {
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
@@ -465,7 +483,8 @@ static bool search(struct adjoint *a, struct term *t, int d)
     for (int i = 0; i < to->ndim; i++) work *= (double)size_hint(to->shape[i]);
     for (int i = 0; i < a->w->ivars.n; i++)
         if (in_context(t, i)) work *= (double)size_hint(size_of(a, i));
-    if (work > SEARCHED || (term_varies(a, t, d) && !ex_reads_data(a->w, t->pin[d].f))) return false;
+    const bool few = size_most(ivars_size(a->w, ex_ivars(a->w, t->pin[d].f) & t->ctx)) <= GRAD_BORDER;
+    if (!few && (work > SEARCHED || (term_varies(a, t, d) && !ex_reads_data(a->w, t->pin[d].f)))) return false;
     int32_t q = term_pinned(a, t, d);
     add_guard(a, t, ex_cmp(a->w, CMP_EQ, t->pin[d].f, q));
     drop_pin(t, d);
@@ -525,7 +544,7 @@ static sol_status solve(struct solving *s, struct term t)
     for (int d = 0; d < t.npin; d++) {
         while (t.pin[d].f) {
             if (fixed(a, &t, d) || radix(a, &t, d) || modular(a, &t, d) || unit(a, &t, d) || digits(a, &t, d) ||
-                divide(a, &t, d))
+                divide(a, &t, d) || rotate(a, &t, d))
                 continue;
             if (split(a, &t, d)) return solve(s, t); /* residues of the new index variables first */
             if (invert_pin(a, &t, d, term_pinned(a, &t, d)) || search(a, &t, d)) continue;

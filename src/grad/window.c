@@ -1,16 +1,15 @@
-/* Places that integer functions other than affine ones give (the taps of a resize, the windows of an adaptive pool,
- * reflected borders), where each element is read by a short range of the results.
+/* Places that integer functions other than affine ones give (the taps of a resize, the windows of an adaptive pool),
+ * where each element is read by a short range of the results.
  *
- *   window  f(P, K..) == Q holds for P in first(Q) .. first(Q)+m-1 only: P = first(Q) + U, where first is (a*Q+b)//c
- *           kept inside, a table; what depends on P and the index variables K alone are weights w[Q U], 0 where nothing
- * is read. Several dimensions are done one after the other where that costs less. Where f is g(P) + K and data says
- * which K counts (a maximum's place), K stays: it is Q - g(P). pieces  f(P) == Q goes up or down by 1, or stays, over a
- * few ranges of P: a term for each range. */
+ * f(P, K..) == Q holds for P in first(Q) .. first(Q)+m-1 only: P = first(Q) + U, where first is (a*Q+b)//c kept inside,
+ * a table; what depends on P and the index variables K alone are weights w[Q U], 0 where nothing is read. Several
+ * dimensions are done one after the other where that costs less. Where f is g(P) + K and data says which K counts (a
+ * maximum's place), K stays: it is Q - g(P). */
 #include <string.h>
 
 #include "grad/grad.h"
 
-enum { MOST = 1 << 22, MOST_RUNS = 4, MOST_PINS = 3 };
+enum { MOST = 1 << 22, MOST_PINS = 3 };
 
 struct window {
     int d, P;       /* the dimension; the index variable that becomes first + U */
@@ -36,11 +35,11 @@ static bool is_odd_node(const struct loops *loops, int32_t node)
     return odd;
 }
 
-static bool is_odd(const struct adjoint *a, const struct term *t, int d)
+bool term_is_odd(const struct adjoint *a, const struct term *t, int d)
 {
     const struct pin *p = &t->pin[d];
     const uint64_t own = p->f ? ex_ivars(a->w, p->f) : 0;
-    if (!own || p->q || t->index[d] || own & ~t->ctx || ex_reads_data(a->w, p->f) || term_varies(a, t, d)) return false;
+    if (!own || p->q || t->index[d] || own & ~t->ctx || ex_reads_data(a->w, p->f)) return false;
     for (int i = 0; i < t->npin; i++) /* no index variable is in two of them */
         if (i != d && t->pin[i].f && ex_ivars(a->w, t->pin[i].f) & own) return false;
     return ex_any(a->w, p->f, is_odd_node);
@@ -392,7 +391,7 @@ sol_status window_term(struct adjoint *a, struct term *t)
     int k = 0, order[MOST_PINS];
     bool sums = true;
     for (int d = 0; d < t->npin && k < MOST_PINS; d++)
-        if (is_odd(a, t, d) && find_window(a, t, d, &v[k])) sums &= v[k++].K < 0;
+        if (term_is_odd(a, t, d) && !term_varies(a, t, d) && find_window(a, t, d, &v[k])) sums &= v[k++].K < 0;
     if (k > 1 && sums && others_plain(a, t, v, k) && find_order(a, t, v, k, order))
         for (; k > 1; k--) {
             struct window now = v[order[0]];
@@ -402,89 +401,4 @@ sol_status window_term(struct adjoint *a, struct term *t)
         }
     for (int i = 0; i < k; i++) TRY(use_window(a, t, &v[i]));
     return ctx_check(a->g->ctx);
-}
-
-/* -- pieces */
-
-struct run {
-    int64_t from, to, step, at; /* P in from .. to-1: f = at + step*(P-from) */
-};
-
-static int find_runs(const int64_t *f, int64_t n, struct run *run)
-{
-    int count = 0;
-    for (int64_t i = 0, end; i < n; i = end) {
-        if (count == MOST_RUNS) return 0;
-        struct run r = {.from = i, .at = f[i]};
-        end = i + 1;
-        if (end < n) r.step = f[end] - f[i];
-        if (r.step < -1 || r.step > 1) r.step = 0;
-        while (end < n && f[end] - f[end - 1] == r.step && !(r.step == 0 && f[end] != f[i])) end++;
-        r.to = end;
-        run[count++] = r;
-    }
-    for (int i = 0; i + 1 < count; i++) { /* what both could have is the longer one's */
-        struct run *x = &run[i], *y = x + 1;
-        if (y->to - y->from < 2 || y->to - y->from < x->to - x->from || x->to - x->from < 2) continue;
-        if (f[y->from - 1] != y->at - y->step) continue;
-        x->to = --y->from;
-        y->at -= y->step;
-    }
-    return count;
-}
-
-/* The runs of dimension d, if f is made of few; index variable[i] runs along run i. */
-static int pieces_of(struct adjoint *a, struct term *t, int d, struct run *run)
-{
-    struct loops *w = a->w;
-    const uint64_t own = ex_ivars(w, t->pin[d].f);
-    if (!own || own & (own - 1)) return 0;
-    const int ivar = __builtin_ctzll(own);
-    const int64_t n = w->ivars.at[ivar].size;
-    if (n > MOST) return 0;
-    int64_t *f = NEW_ARRAY(w->arena, int64_t, n + 1);
-    if (grad_tabulate(a, t->pin[d].f, 1, &ivar, f)) return 0;
-    const int count = find_runs(f, n, run);
-    for (int i = 0; i < count; i++)
-        if (!run[i].step && run[i].to - run[i].from > GRAD_BORDER) return 0;
-    return count;
-}
-
-/* Each of the n terms falls into one for each run of dimension d. */
-static void split_runs(struct adjoint *a, int d, const struct run *run, int count, struct term *t, int n)
-{
-    struct loops *w = a->w;
-    const int ivar = __builtin_ctzll(ex_ivars(w, t->pin[d].f));
-    for (int i = count - 1; i >= 0; i--) {
-        const int64_t size = run[i].to - run[i].from;
-        const int L = size > 1 ? loops_ivar(w, w->ivars.at[ivar].name, size) : 0;
-        int32_t p = size > 1 ? ex_ivar(w, L) : ex_int(w, 0);
-        int32_t f = ex_binary(w, EX_ADD, ex_int(w, run[i].at), ex_binary(w, EX_MUL, ex_int(w, run[i].step), p));
-        for (int k = 0; k < n; k++) {
-            struct term *to = &t[i * n + k];
-            if (i) *to = t[k];
-            to->pin[d].f = 0;
-            term_replace(a, to, ivar, ex_binary(w, EX_ADD, p, ex_int(w, run[i].from)));
-            to->pin[d].f = f;
-            if (size > 1) to->ctx |= bit(L);
-        }
-    }
-}
-
-bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n)
-{
-    bool any = false;
-    *out_n = 1;
-    for (int d = 0; d < t->npin; d++) {
-        struct run run[MOST_RUNS];
-        if (!is_odd(a, t, d)) continue;
-        const int count = pieces_of(a, t, d, run);
-        if (!count || *out_n * count > room || a->w->ivars.n + count + 8 > LOOPS_MAX_IVARS) continue;
-        any = true;
-        int32_t q = term_pinned(a, t, d);
-        for (int i = 0; i < *out_n; i++) t[i].index[d] = q;
-        split_runs(a, d, run, count, t, *out_n);
-        *out_n *= count;
-    }
-    return any;
 }

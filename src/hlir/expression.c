@@ -226,7 +226,7 @@ static int32_t unary(struct parser *p)
     parser_next(p); /* even after a space: an index may begin with a minus */
     int32_t a = unary(p);
     struct ex e = p->r->ex.at[a];
-    if (e.kind == EX_INT && e.u.i != INT64_MIN) return put(p, (struct ex){.kind = EX_INT, .u.i = -e.u.i});
+    if (e.kind == EX_INT && e.u.i != INT64_MIN) return put(p, (struct ex){.kind = EX_INT, .u.i = size_sub(0, e.u.i)});
     if (e.kind == EX_REAL) return put(p, (struct ex){.kind = EX_REAL, .u.r = -e.u.r});
     return put(p, (struct ex){.kind = EX_NEG, .a = a});
 }
