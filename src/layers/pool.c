@@ -60,7 +60,8 @@ static sol_status adaptive(struct sol_ctx *ctx, const struct layer_def *def, con
 }
 
 #define SIZES_EVEN "#P=o+0*#Q; #K=#Q//#P"
-#define SIZES_ODD "#P=o+0*#Q; #K=(#Q+#P-1)//#P+1"
+/* (Q+P-1)//P elements, and one more where P does not divide Q */
+#define SIZES_ODD "#P=o+0*#Q; #K=2*((#Q+#P-1)//#P)-#Q//#P"
 #define LENGTH "((P+1)*#Q+#P-1)//#P-P*#Q//#P"
 
 BUILDER(build_adaptive_avg_pool)

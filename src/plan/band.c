@@ -318,6 +318,30 @@ static struct unit *sums_over(struct plan *p, const struct unit *u, struct alloc
     return NULL;
 }
 
+static bool reads_result_of(const struct unit *u, const struct unit *writer)
+{
+    for (int k = 0; k < writer->loops->tensors.n; k++) {
+        const struct loops_tensor *t = &writer->loops->tensors.at[k];
+        for (int i = 0; t->role == LOOPS_OUTPUT && t->user && i < u->loops->tensors.n; i++)
+            if (u->loops->tensors.at[i].role == LOOPS_INPUT && u->loops->tensors.at[i].user == t->user) return true;
+    }
+    return false;
+}
+
+/* A band runs in place of its last unit. Does a unit ahead of it, outside of the band, read results of the stored unit?
+ */
+static bool comes_too_late(const struct plan *p, const struct unit *stored, struct unit *const *band, int n)
+{
+    const struct unit *last = band[n - 1];
+    for (int i = stored->number; i < last->number - 1; i++) { /* numbers count from 1 */
+        const struct unit *u = p->units.at[i];
+        bool member = u->dead;
+        for (int k = 0; k < n; k++) member |= u == band[k];
+        if (!member && reads_result_of(u, stored)) return true;
+    }
+    return false;
+}
+
 static int dimension(const struct allocation *s, char purpose)
 {
     for (int i = 0; i < s->t->ndim; i++)
@@ -341,18 +365,21 @@ static sol_status find_chains(struct plan *p, struct unit *u, struct unit **read
     for (int k = 0; k < BAND_KINDS; k++) {
         struct chain c = {.kind = k};
         struct edge e = {.from = u};
+        const struct unit *stored = NULL; /* the first whose results are stored */
         for (;;) {
             e.to = only_reader(p, e.from, reader_of, &e.s);
             e.stored = !e.to;
             if (e.stored) e.to = sums_over(p, e.from, &e.s);
+            if (e.stored && !stored) stored = e.from;
             if (!e.to || e.s->parts) break;
             int dim = dimension(e.s, purposes[k]);
             if (dim < 0 || !add_edge(p, &c, &e, dim)) break;
+            out->unit[c.n - 2] = e.from;
+            out->unit[c.n - 1] = e.to;
+            if (stored && comes_too_late(p, stored, out->unit, c.n)) break;
             TRY(estimate(p, &c));
             out->longest = MAX(out->longest, c.n);
             out->apart[c.n] = c.apart;
-            out->unit[c.n - 2] = e.from;
-            out->unit[c.n - 1] = e.to;
             if (k != BAND_BLOCKS || e.stored) out->chain[out->n++] = c;
             e.from = e.to;
         }

@@ -225,6 +225,16 @@ static void reorder_inputs(struct reorders *r)
     }
 }
 
+/* Does the unit compute partial sums over a result of this writer? */
+static bool sums_result_of(struct plan *p, const struct unit *writer, const struct unit *u)
+{
+    for (int k = 0; k < writer->loops->tensors.n; k++) {
+        const struct loops_tensor *t = &writer->loops->tensors.at[k];
+        if (t->role == LOOPS_OUTPUT && plan_allocation(p, t->user)->sums == u) return true;
+    }
+    return false;
+}
+
 static void reorder_outputs(struct reorders *r)
 {
     struct plan *p = r->p;
@@ -247,8 +257,11 @@ static void reorder_outputs(struct reorders *r)
         retarget(r, program, t, n, LOOPS_INPUT, place);
         if (!retarget(r, program, t, n, LOOPS_OUTPUT, place)) continue;
         plan_allocation(p, n)->program = program;
-        /* right after its last writer, so that its memory is free after the copy */
-        copy_unit(r, writer, t, n, place[1] + 1, true);
+        /* right after its last writer, so that its memory is free after the copy; partial sums may form a band with it
+         */
+        int at = place[1] + 1;
+        while (at < r->nunits && sums_result_of(p, p->units.at[place[1]], p->units.at[at])) at++;
+        copy_unit(r, writer, t, n, at, true);
     }
 }
 

@@ -8,14 +8,17 @@ struct reach { /* elements low .. high, relative to the tensor's first one */
     int64_t low, high;
 };
 
-/* The range of an index. An index that follows from data may be anywhere. */
+/* The range of an index. One that follows from data may be anywhere in the tensor; so may one that is not affine, whose
+ * guards keep it inside without changing its bounds (adaptive pools). */
 static void index_range(const struct view *v, int32_t index, int d, int64_t *low, int64_t *high)
 {
     struct affine f;
     if (!ex_affine(v->loops, index, &f)) {
-        if (ex_range(v->loops, index, low, high)) return;
-        *low = 0;
-        *high = v->loops->tensors.at[v->tensor].shape[d] - 1;
+        const int64_t first = -v->memory->halo_low[d],
+                      last = v->loops->tensors.at[v->tensor].shape[d] - 1 + v->memory->halo_high[d];
+        const bool known = ex_range(v->loops, index, low, high);
+        *low = known ? MAX(*low, first) : 0;
+        *high = known ? MIN(*high, last) : last - v->memory->halo_high[d];
         return;
     }
     *low = *high = f.c;

@@ -96,3 +96,17 @@ def test_gradients(kind):
         compared += check(kind, arrays, attrs, reference)
     if not compared:
         pytest.skip("no result or no input of it is real, or the reference has no gradient in PyTorch")
+
+
+@pytest.mark.parametrize("bands", ["auto", "always"])
+def test_gradients_of_inputs_in_front_of_a_norm(bands, monkeypatch):
+    """The input's gradient is reordered after it is written, though its writer is a stage of a later band: the sums over
+    the norm's gradient."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.BatchNorm2d(64), torch.nn.Conv2d(64, 32, 1)).eval()
+    x, d = torch.randn(2, 64, 56, 56, requires_grad=True), torch.randn(2, 32, 56, 56)
+    (right,) = torch.autograd.grad(model(x), x, d)
+    monkeypatch.setitem(sol.config, "bands", bands)
+    optimized = sol.optimize(model, x)
+    (got,) = torch.autograd.grad(optimized(x), x, d)
+    assert torch.allclose(got, right, 1e-5, 1e-5)
