@@ -131,6 +131,7 @@ BUILDER(build_gru);
 BUILDER(build_rnn);
 /* source.c */
 BUILDER(build_fill);
+BUILDER(build_sizes);
 BUILDER(build_cast);
 BUILDER(build_nll);
 BUILDER(build_cross_entropy);

@@ -350,6 +350,7 @@ static sol_status read_transposed(struct sol_ctx *ctx, const struct layer_def *d
     static const char *const names[] = {"s", "p", "q", "d", "o"};
     TRY(rank_of(ctx, def, in, 0, 3, false));
     TRY(rank_of(ctx, def, in, 1, in[0].ndim, true));
+    TRY(numbers_of(ctx, def, in, 1));
     t->rank = in[0].ndim - 2;
     t->bias = nin > 2 && !in[2].missing;
     for (int i = 0; i < COUNT_OF(names); i++) TRY(length_attr(ctx, def, attrs, names[i], t->rank));
@@ -362,7 +363,11 @@ static sol_status read_transposed(struct sol_ctx *ctx, const struct layer_def *d
         t->k[i] = in[1].shape[i + 2];
         if (t->s[i] < 1 || t->d[i] < 1)
             return ctx_fail(ctx, SOL_ERR_INVALID, "%s: s and d: expected at least 1", def->name);
-        t->q[i] = (n - 1) * t->s[i] - t->p[i] - q + t->d[i] * (t->k[i] - 1) + o + 1;
+        TRY(number_of(ctx, def, "s", t->s[i]));
+        TRY(number_of(ctx, def, "d", t->d[i]));
+        TRY(number_of(ctx, def, "p", t->p[i]));
+        const int64_t inner = size_add(size_mul(size_sub(n, 1), t->s[i]), t->d[i] * (t->k[i] - 1) - t->p[i] + 1);
+        t->q[i] = size_add(inner, size_sub(o, q));
         if (t->q[i] < 0 || !n)
             return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: size %lld gives %lld", def->name, i + 2,
                             (long long)n, (long long)t->q[i]);
@@ -380,7 +385,7 @@ static struct residue residue_of(const struct transposed *t, int i, int64_t r)
 {
     struct residue x = {0};
     int64_t s = t->s[i], d = t->d[i], g = gcd(s, d), m = s / g, e = r + t->p[i], k0 = 0;
-    x.outputs = t->q[i] > r ? (t->q[i] - r - 1) / s + 1 : 0;
+    x.outputs = size_max(size_ceil_div(size_sub(t->q[i], r), s), 0);
     while (k0 < m && floor_mod(d * k0 - e, s)) k0++;
     x.taps = k0 < m && k0 < t->k[i] ? (t->k[i] - k0 - 1) / m + 1 : 0;
     snprintf(x.to, sizeof x.to, "%lld*U%d_%lld+%lld", (long long)s, i, (long long)r, (long long)r);
@@ -479,7 +484,10 @@ BUILDER(build_conv_t)
     text_put(out, "]%s -> y[N O", t.bias ? " b[O]" : nin > 2 ? " b?[O]" : "");
     for (int i = 0; i < t.rank; i++) text_put(out, " P%d", i);
     text_put(out, "] | #G=%lld; #I=#C*#G; #C=#I//#G; #O=#G*#J;", (long long)MAX(attrs_int(attrs, "g", 0, 1), 1));
-    for (int i = 0; i < t.rank; i++) text_put(out, " #P%d=%lld;", i, (long long)t.q[i]);
+    for (int i = 0; i < t.rank; i++) {
+        text_put(out, " #P%d=%lld;", i, (long long)t.q[i]);
+        put_need(out, size_sub(in[0].shape[i + 2], 1));
+    }
     (residues > MOST_RESIDUES ? put_modular_sizes : put_residue_sizes)(out, &t);
     text_put(out, " | | ");
     (residues > MOST_RESIDUES ? put_modular : put_residues)(out, &t);

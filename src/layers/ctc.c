@@ -17,8 +17,9 @@ OPAQUE_SHAPE(shape_ctc)
             return ctx_fail(ctx, SOL_ERR_INVALID, "%s: %s: expected type %s, got %s", def->name, of[i], type_name(type),
                             type_name(in[i].dtype));
         if ((i > 1 || in[i].ndim == 2) && in[i].shape[0] != in[0].shape[1])
-            return ctx_fail(ctx, SOL_ERR_INVALID, "%s: %s: expected %lld sequences as x has, got %lld", def->name,
-                            of[i], (long long)in[0].shape[1], (long long)in[i].shape[0]);
+            return ctx_unequal(ctx, in[0].shape[1], in[i].shape[0],
+                               ctx_fail(ctx, SOL_ERR_INVALID, "%s: %s: expected %lld sequences as x has, got %lld",
+                                        def->name, of[i], (long long)in[0].shape[1], (long long)in[i].shape[0]));
     }
     int64_t blank = attrs_int(attrs, "blank", 0, 0);
     if (blank < 0 || blank >= in[0].shape[2])

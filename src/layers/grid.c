@@ -19,34 +19,38 @@ struct grid {
 static void put_position(struct text *out, const struct grid *g, int d, int64_t n)
 {
     struct arena *a = out->arena;
-    long long size = n;
+    const long long size = n, last = size_sub(n, 1);
     const char *p = arena_printf(a, "g[N%s %d]", g->out_ivars, g->rank - 1 - d);
-    p = g->align ? arena_printf(a, "(%s+1)*%.1f", p, (double)(size - 1) / 2)
-                 : arena_printf(a, "((%s+1)*%lld-1)*0.5", p, size);
+    if (!g->align)
+        p = arena_printf(a, "((%s+1)*%lld-1)*0.5", p, size);
+    else if (size_varies(n))
+        p = arena_printf(a, "(%s+1)*(%lld/2)", p, last);
+    else
+        p = arena_printf(a, "(%s+1)*%.1f", p, (double)last / 2);
     text_put(out, "c%d[N%s] = ", d, g->out_ivars);
     if (g->mode == CUBIC || g->pad == ZEROS) {
         text_put(out, "%s; ", p);
         return;
     }
     if (g->pad == REFLECTION && g->align && n > 1) /* reflected at the centres 0 and n-1 */
-        p = arena_printf(a, "%lld-abs(%lld-remainder(%s, %lld))", size - 1, size - 1, p, 2 * (size - 1));
+        p = arena_printf(a, "%lld-abs(%lld-remainder(%s, %lld))", last, last, p, (long long)size_mul(2, last));
     else if (g->pad == REFLECTION && g->align)
         p = arena_printf(a, "0*(%s)", p);
     else if (g->pad == REFLECTION) /* at the edges -1/2 and n-1/2 */
-        p = arena_printf(a, "%lld-abs(%lld-remainder(%s+0.5, %lld))-0.5", size, size, p, 2 * size);
-    text_put(out, "min(max(%s, 0), %lld); ", p, size - 1);
+        p = arena_printf(a, "%lld-abs(%lld-remainder(%s+0.5, %lld))-0.5", size, size, p, (long long)size_mul(2, n));
+    text_put(out, "min(max(%s, 0), %lld); ", p, last);
 }
 
 /* The index of one tap of a cubic interpolation, padded as an integer. */
 static const char *cubic_index(struct arena *a, const struct grid *g, int d, int64_t n)
 {
-    long long size = n;
+    const long long last = size_sub(n, 1), twice = size_mul(2, n), mirror = size_sub(twice, 1);
     const char *e = arena_printf(a, "i%d[N%s]+%s-1", d, g->out_ivars, ivar(TAPS + d));
-    if (g->pad == BORDER) return arena_printf(a, "min(max(%s,0),%lld)", e, size - 1);
+    if (g->pad == BORDER) return arena_printf(a, "min(max(%s,0),%lld)", e, last);
     if (g->pad == ZEROS) return e;
     if (n == 1) return "0";
-    if (g->align) return arena_printf(a, "%lld-abs(%lld-(%s)%%%lld)", size - 1, size - 1, e, 2 * (size - 1));
-    return arena_printf(a, "min((%s)%%%lld,%lld-(%s)%%%lld)", e, 2 * size, 2 * size - 1, e, 2 * size);
+    if (g->align) return arena_printf(a, "%lld-abs(%lld-(%s)%%%lld)", last, last, e, (long long)size_mul(2, last));
+    return arena_printf(a, "min((%s)%%%lld,%lld-(%s)%%%lld)", e, twice, mirror, e, twice);
 }
 
 static const char *cubic_weight(struct arena *a, const char *t)
@@ -136,13 +140,12 @@ BUILDER(build_affine_grid)
     for (int d = 0; d < rank; d++) text_put(out, " #P%d=%lld;", d, (long long)attrs_int(attrs, "size", d, 1));
     text_put(out, " | | y[N%s R] = t[N R %d]", y.at, rank);
     for (int d = 0; d < rank; d++) {
-        long long n = attrs_int(attrs, "size", d, 1);
+        const long long n = attrs_int(attrs, "size", d, 1), span = align ? size_sub(n, 1) : n;
         text_put(out, " + t[N R %d] * ", rank - 1 - d);
         if (n == 1)
             text_put(out, "0");
         else
-            text_put(out, align ? "((2*P%d-%lld)/%lld)" : "((2*P%d+1-%lld)/%lld)", d, align ? n - 1 : n,
-                     align ? n - 1 : n);
+            text_put(out, align ? "((2*P%d-%lld)/%lld)" : "((2*P%d+1-%lld)/%lld)", d, span, span);
     }
     return SOL_OK;
 }

@@ -65,15 +65,21 @@ BUILDER(build_gather_elements)
     TRY(axis_attr(arena_ctx(a), def, attrs, "axis", n, &axis));
     TRY(index_type(arena_ctx(a), def, in, 1));
     TRY(rank_of(arena_ctx(a), def, in, 1, n, true));
-    for (int d = 0; d < n; d++)
-        if (d != axis && in[1].shape[d] > in[0].shape[d])
+    struct text needs = text_new(a);
+    for (int d = 0; d < n; d++) {
+        const int64_t rest = size_sub(in[0].shape[d], in[1].shape[d]);
+        if (d == axis) continue;
+        put_need(&needs, rest);
+        if (rest < 0)
             return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: input 1: dimension %d: expected at most %lld, got %lld",
                             def->name, d, (long long)in[0].shape[d], (long long)in[1].shape[d]);
+    }
     struct text y = text_new(a);
     put_ivars(&y, 0, n);
     text_put(out, "x[");
     put_ivars(out, OWN, n);
-    text_put(out, "] i:int[%s] -> y:x[%s]%s | | | ", y.at, y.at, wrap ? arena_printf(a, " -> w:i64[%s]", y.at) : "");
+    text_put(out, "] i:int[%s] -> y:x[%s]%s |%s | | ", y.at, y.at, wrap ? arena_printf(a, " -> w:i64[%s]", y.at) : "",
+             needs.at);
     if (wrap) put_wrapped(out, "w", "i", y.at, in[0].shape[axis]);
     text_put(out, "y[%s] = x[", y.at);
     for (int d = 0; d < n; d++) {
@@ -94,6 +100,7 @@ BUILDER(build_gather_nd)
     (void)nin;
     TRY(index_type(arena_ctx(a), def, in, 1));
     int64_t k = m ? in[1].shape[m - 1] : 0;
+    TRY(number_of(arena_ctx(a), def, "the last dimension of input 1", k));
     if (batch < 0 || m < batch + 1 || k < 1 || k > n - batch)
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: indices of %lld dimensions behind %d do not fit %d",
                         def->name, (long long)k, batch, n);
@@ -152,10 +159,10 @@ static sol_status read_indexing(struct sol_ctx *ctx, const struct layer_def *def
     for (int i = 1; i <= count; i++)
         for (int d = 0; d < in[i].ndim; d++) {
             int64_t *size = &x->shape[x->nshape - in[i].ndim + d], own = in[i].shape[d];
-            if (own != 1 && *size != 1 && *size != own)
-                return ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: size %lld does not go with %lld", def->name, i,
-                                (long long)own, (long long)*size);
-            if (own != 1) *size = own;
+            if (!same_size(size, own))
+                return ctx_unequal(ctx, *size, own,
+                                   ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: size %lld does not go with %lld",
+                                            def->name, i, (long long)own, (long long)*size));
         }
     x->first = -1;
     for (int d = 0; d < n; d++) {

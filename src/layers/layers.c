@@ -254,7 +254,8 @@ static bool too_large(const struct opdef_attr *v, size_t n)
     return large;
 }
 
-/* The given value, converted to the kind that the definition wants. */
+/* The given value, converted to the kind that the definition wants. A size that varies stays an integer where a row
+ * reads a real; builders need a number. */
 static sol_status convert(struct arena *a, const struct layer_def *def, const struct spec *s,
                           const struct opdef_attr *given, struct opdef_attr *out)
 {
@@ -275,12 +276,13 @@ static sol_status convert(struct arena *a, const struct layer_def *def, const st
     if (s->kind != ATTR_REAL || given->kind != ATTR_INT)
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: attribute %s: expected %s, got %s", def->name, given->name,
                         kind_name(s->kind), kind_name(given->kind));
+    for (size_t i = 0; i < n; i++) {
+        if (!size_varies(given->ints[i])) continue;
+        return def->text ? SOL_OK : number_of(arena_ctx(a), def, given->name, given->ints[i]);
+    }
     out->kind = ATTR_REAL;
     out->reals = NEW_ARRAY(a, double, n);
-    for (size_t i = 0; i < n; i++) {
-        TRY(number_of(arena_ctx(a), def, given->name, given->ints[i]));
-        out->reals[i] = (double)given->ints[i];
-    }
+    for (size_t i = 0; i < n; i++) out->reals[i] = (double)given->ints[i];
     return SOL_OK;
 }
 

@@ -60,7 +60,7 @@ static void derive(const struct layer_def *def, const struct attrs *attrs, struc
 {
     const int64_t m = s->of['M'], n = s->of['N'];
     const bool full = attrs_int(attrs, "full", 0, 0) != 0;
-    s->of['K'] = n < 0 || m < n ? m : n;
+    s->of['K'] = n < 0 ? m : size_min(m, n);
     s->of['U'] = full ? m : s->of['K'];
     s->of['V'] = full ? n : s->of['K'];
     s->of['W'] = full ? m : strcmp(def->name, "QR") ? n : s->of['K'];
@@ -85,9 +85,10 @@ static sol_status measure(struct sol_ctx *ctx, const struct layer_def *def, cons
         if (size && *size < 0) *size = given;
         const int64_t expected = size ? *size : in[0].shape[d];
         if (given != expected)
-            return ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: dimension %d: expected %lld, got %lld%s", def->name, i,
-                            d, (long long)expected, (long long)given,
-                            i || !size ? "" : ": the matrices must be square");
+            return ctx_unequal(ctx, expected, given,
+                               ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: dimension %d: expected %lld, got %lld%s",
+                                        def->name, i, d, (long long)expected, (long long)given,
+                                        i || !size ? "" : ": the matrices must be square"));
     }
     return SOL_OK;
 }
@@ -106,7 +107,7 @@ OPAQUE_SHAPE(shape_linear)
     TRY(rank_of(ctx, def, in, 0, first, false));
     for (int i = 0; i < nin; i++) TRY(measure(ctx, def, t, i, in, &s));
     derive(def, attrs, &s);
-    if (s.of['T'] > s.of['N'] || (!strcmp(def->name, "HouseholderProduct") && s.of['N'] > s.of['M']))
+    if (!size_le(s.of['T'], s.of['N']) || (!strcmp(def->name, "HouseholderProduct") && !size_le(s.of['N'], s.of['M'])))
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: %lld reflections in a matrix of %lld x %lld", def->name,
                         (long long)s.of['T'], (long long)s.of['M'], (long long)s.of['N']);
     *out_nout = attrs_int(attrs, "values", 0, 0) ? 1 : operands(t->out);
@@ -137,7 +138,7 @@ OPAQUE_DESCRIBE(describe_linear)
                               .rows = x->dim[x->ndim - 2].size,
                               .cols = x->dim[x->ndim - 1].size,
                               .check = attrs_int(&l->attrs, "check", 0, 0) != 0};
-    for (int d = 0; d < x->ndim - first; d++) out->outer *= x->dim[d].size;
+    for (int d = 0; d < x->ndim - first; d++) out->outer = size_mul(out->outer, x->dim[d].size);
     for (int i = 0; i < COUNT_OF(t->option); i++)
         if (t->option[i] && attrs_int(&l->attrs, t->option[i], 0, 0)) out->option |= 1 << i;
     for (int i = 0; i < l->nin; i++) {

@@ -85,7 +85,10 @@ static void describe_lines(const struct sol_layer *l, int64_t axis, int64_t k, b
                               .inner = 1,
                               .n = x->ndim ? x->dim[axis].size : 1};
     out->keep = k < 0 ? out->n : k;
-    for (int d = 0; d < x->ndim; d++) *(d < axis ? &out->outer : &out->inner) *= d == axis ? 1 : x->dim[d].size;
+    for (int d = 0; d < x->ndim; d++) {
+        int64_t *const n = d < axis ? &out->outer : &out->inner;
+        if (d != axis) *n = size_mul(*n, x->dim[d].size);
+    }
 }
 
 static sol_status sortable(struct sol_ctx *ctx, const char *name, const struct opdef_input *in)
@@ -120,9 +123,9 @@ OPAQUE_SHAPE(shape_topk)
     TRY(sortable(arena_ctx(a), def->name, in));
     TRY(axis_attr(arena_ctx(a), def, attrs, "axis", MAX(in->ndim, 1), &axis));
     int64_t n = in->ndim ? in->shape[axis] : 1;
-    if (k < 0 || k > n)
-        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "TopK: k: expected 0..%lld, got %lld", (long long)n,
-                        (long long)k);
+    if (k < 0 || !size_le(k, n))
+        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "TopK: k: expected 0 to %lld, got %lld%s", (long long)n,
+                        (long long)k, size_varies(n) ? "; give the dimension a least size" : "");
     int64_t *shape = NEW_ARRAY(a, int64_t, MAX(in->ndim, 1));
     if (in->ndim) memcpy(shape, in->shape, (size_t)in->ndim * sizeof *shape);
     if (in->ndim) shape[axis] = k;

@@ -33,7 +33,10 @@ BUILDER(build_diagonal)
     int64_t k = attrs_int(attrs, "k", 0, 0);
     TRY(rank_of(arena_ctx(a), def, in, 0, 2, false));
     TRY(two_axes(arena_ctx(a), def, attrs, n, &a1, &a2));
-    int64_t low = MAX(-k, 0), high = MAX(k, 0), size = MAX(MIN(in->shape[a1] - low, in->shape[a2] - high), 0);
+    int64_t low = MAX(-k, 0), high = MAX(k, 0),
+            size = size_min(size_sub(in->shape[a1], low), size_sub(in->shape[a2], high));
+    TRY(number_of(arena_ctx(a), def, "k", k));
+    size = size_max(size, 0);
     const char *run = ivar(n);
     text_put(out, "x[");
     put_ivars(out, 0, n);
@@ -60,7 +63,8 @@ BUILDER(build_diag_embed)
     int64_t k = attrs_int(attrs, "k", 0, 0), size;
     TRY(rank_of(arena_ctx(a), def, in, 0, 1, false));
     TRY(two_axes(arena_ctx(a), def, attrs, n, &a1, &a2));
-    size = in->shape[in->ndim - 1] + (k < 0 ? -k : k);
+    TRY(number_of(arena_ctx(a), def, "k", k));
+    size = size_add(in->shape[in->ndim - 1], k < 0 ? -k : k);
     if (n > SOL_MAX_DIMS) return ctx_fail(arena_ctx(a), SOL_ERR_UNSUPPORTED, "%s: too many dimensions", def->name);
     text_put(out, "x[");
     put_ivars(out, SOL_MAX_DIMS, in->ndim);
@@ -80,6 +84,13 @@ BUILDER(build_diag_embed)
 
 /* -- blocks of pixels: C, H, W are the last three dimensions; index variables 0.. are the leading ones */
 
+/* Can blocks of `area` channels become pixels (up), or blocks of r x r pixels channels, of sizes C, H, W? */
+static bool divides(int64_t area, int64_t r, bool up, const int64_t *s)
+{
+    if (up) return s[0] % area == 0;
+    return size_exact_div(s[1], r) != SIZE_BAD && size_exact_div(s[2], r) != SIZE_BAD;
+}
+
 BUILDER(build_pixel_shuffle)
 {
     (void)nin;
@@ -92,12 +103,14 @@ BUILDER(build_pixel_shuffle)
     if (!strcmp(name, "SpaceToDepth")) mode = 0;
     memcpy(s, in->shape, (size_t)n * sizeof *s);
     int64_t *c = &s[n - 3], *h = &s[n - 2], *w = &s[n - 1];
-    if (r < 1 || r > 1 << 20 || (up ? *c % (r * r) : *h % r || *w % r))
+    TRY(number_of(arena_ctx(a), def, "r", r));
+    TRY(number_of(arena_ctx(a), def, "the number of channels", *c));
+    if (r < 1 || r > 1 << 20 || !divides(r * r, r, up, s + n - 3))
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: r=%lld does not divide the sizes %lld %lld %lld", name,
                         (long long)r, (long long)*c, (long long)*h, (long long)*w);
     *c = up ? *c / (r * r) : *c * r * r;
-    *h = up ? *h * r : *h / r;
-    *w = up ? *w * r : *w / r;
+    *h = up ? size_mul(*h, r) : size_exact_div(*h, r);
+    *w = up ? size_mul(*w, r) : size_exact_div(*w, r);
     put_copy(out, in, n, s);
     put_ivars(out, 0, n - 3);
     const char *C = ivar(n - 3), *H = ivar(n - 2), *W = ivar(n - 1);
@@ -119,6 +132,7 @@ BUILDER(build_pixel_shuffle)
 struct windows {
     int rank; /* pixel dimensions */
     int64_t k[SOL_MAX_DIMS], s[SOL_MAX_DIMS], p[SOL_MAX_DIMS], d[SOL_MAX_DIMS], blocks[SOL_MAX_DIMS];
+    struct text needs; /* as of put_need */
 };
 
 static sol_status read_windows(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, int rank,
@@ -132,11 +146,13 @@ static sol_status read_windows(struct sol_ctx *ctx, const struct layer_def *def,
         w->s[i] = attrs_int(attrs, "s", i, 1);
         w->p[i] = attrs_int(attrs, "p", i, 0);
         w->d[i] = attrs_int(attrs, "d", i, 1);
-        int64_t span = pixels[i] + 2 * w->p[i] - w->d[i] * (w->k[i] - 1) - 1;
+        for (int k = 0; k < 4; k++) TRY(number_of(ctx, def, names[k], attrs_int(attrs, names[k], i, 0)));
+        const int64_t span = size_add(pixels[i], 2 * w->p[i] - w->d[i] * (w->k[i] - 1) - 1);
+        put_need(&w->needs, span);
         if (w->k[i] < 1 || w->s[i] < 1 || w->p[i] < 0 || w->d[i] < 1 || span < 0)
             return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: no window of %lld fits %lld", def->name, i,
                             (long long)w->k[i], (long long)pixels[i]);
-        w->blocks[i] = span / w->s[i] + 1;
+        w->blocks[i] = size_add(size_floor_div(span, w->s[i]), 1);
     }
     return SOL_OK;
 }
@@ -158,13 +174,13 @@ static void put_digit(struct text *out, const char *e, int rank, const int64_t *
 BUILDER(build_unfold)
 {
     (void)nin;
-    struct windows w;
+    struct windows w = {.needs = text_new(a)};
     TRY(rank_of(arena_ctx(a), def, in, 0, 3, false));
     TRY(read_windows(arena_ctx(a), def, attrs, in->ndim - 2, in->shape + 2, &w));
     int64_t kernel = product(w.k, w.rank), columns = product(w.blocks, w.rank);
     text_put(out, "x[N M");
     put_ivars(out, SOL_MAX_DIMS, w.rank);
-    text_put(out, "] -> y[N R L] | #R=%lld; #L=%lld | | y[N R L] = x[N R//%lld",
+    text_put(out, "] -> y[N R L] |%s #R=%lld; #L=%lld | | y[N R L] = x[N R//%lld", w.needs.at,
              (long long)product((int64_t[]){in->shape[1], kernel}, 2), (long long)columns, (long long)kernel);
     for (int i = 0; i < w.rank; i++) {
         text_put(out, w.s[i] == 1 ? " " : " %lld*(", (long long)w.s[i]);
@@ -184,7 +200,7 @@ BUILDER(build_unfold)
 BUILDER(build_fold)
 {
     (void)nin;
-    struct windows w;
+    struct windows w = {.needs = text_new(a)};
     int rank = MAX(attr_length(attrs, "o"), attr_length(attrs, "k"));
     int64_t o[SOL_MAX_DIMS] = {0};
     TRY(rank_of(arena_ctx(a), def, in, 0, 3, true));
@@ -194,7 +210,8 @@ BUILDER(build_fold)
     for (int i = 0; i < rank; i++) o[i] = attrs_int(attrs, "o", i, 0);
     TRY(read_windows(arena_ctx(a), def, attrs, rank, o, &w));
     int64_t kernel = product(w.k, rank);
-    if (in->shape[1] % kernel || in->shape[2] != product(w.blocks, rank))
+    const int64_t channels = size_exact_div(in->shape[1], kernel);
+    if (channels == SIZE_BAD || in->shape[2] != product(w.blocks, rank))
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: [%lld %lld] is not what windows of this size give",
                         def->name, (long long)in->shape[1], (long long)in->shape[2]);
     static const char *const pixel[] = {"A", "B", "D", "E"}, *const tap[] = {"F", "H", "U", "V"};
@@ -209,9 +226,9 @@ BUILDER(build_fold)
         text_put(&row, "+%s*%lld", tap[i], inner);
         text_put(&column, "%s%s//%lld*%lld", i ? "+" : "", e, (long long)w.s[i], across);
         text_put(&guard, "%s%s%%%lld==0 and 0<=%s<%lld", i ? " and " : "", e, (long long)w.s[i], e,
-                 (long long)(w.blocks[i] * w.s[i]));
+                 (long long)size_mul(w.blocks[i], w.s[i]));
     }
-    text_put(out, "x[N R L] -> y[N M%s] | #M=%lld;", y.at, (long long)(in->shape[1] / kernel));
+    text_put(out, "x[N R L] -> y[N M%s] |%s #M=%lld;", y.at, w.needs.at, (long long)channels);
     for (int i = 0; i < rank; i++)
         text_put(out, " #%s=%lld; #%s=%lld;", pixel[i], (long long)o[i], tap[i], (long long)w.k[i]);
     text_put(out, " | | y[N M%s] = sum[%s | %s] x[N %s %s]", y.at, taps.at, guard.at, row.at, column.at);
@@ -224,17 +241,20 @@ BUILDER(build_windows)
     int n = in->ndim, axis;
     int64_t size = attrs_int(attrs, "n", 0, 1), step = attrs_int(attrs, "s", 0, 1), shape[SOL_MAX_DIMS + 1];
     TRY(axis_attr(arena_ctx(a), def, attrs, "axis", n, &axis));
-    if (n == SOL_MAX_DIMS || size < 1 || step < 1 || size > in->shape[axis])
+    TRY(number_of(arena_ctx(a), def, "s", step));
+    const int64_t rest = size_sub(in->shape[axis], size);
+    if (n == SOL_MAX_DIMS || size < 1 || step < 1 || rest < 0)
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: no window of %lld every %lld fits %lld", def->name,
                         (long long)size, (long long)step, (long long)in->shape[axis]);
     memcpy(shape, in->shape, (size_t)n * sizeof *shape);
-    shape[axis] = (in->shape[axis] - size) / step + 1;
+    shape[axis] = size_add(size_floor_div(rest, step), 1);
     shape[n] = size;
     text_put(out, "x[");
     put_ivars(out, SOL_MAX_DIMS + 1, n);
     text_put(out, "] -> y[");
     put_ivars(out, 0, n + 1);
     text_put(out, "] |");
+    put_need(out, rest);
     put_sizes(out, 0, n + 1, shape);
     text_put(out, " | | y[");
     put_ivars(out, 0, n + 1);

@@ -2,9 +2,10 @@
  *
  * Every coordinate rule is x = (alpha*P + beta) / gamma with integers. Scales are ratios of sizes, or given numbers
  * approximated by the fraction with the smallest denominator. So the definition is exact: an index is `num // gamma`, a
- * weight is `num % gamma / gamma`, and both are tables or affine. Output dimension i has index variable i, its taps
- * have index variable TAPS + i. */
+ * weight is `num % gamma / gamma`, and both are tables or affine, or expressions where sizes vary. Output dimension i
+ * has index variable i, its taps have index variable TAPS + i. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "layers/build.h"
@@ -72,6 +73,31 @@ static double list_real(const struct attrs *attrs, const char *name, int i, doub
     return v->reals[v->n < 0 ? 0 : i];
 }
 
+/* m/n as a fraction: of numbers if their ratio is the same for all sizes. */
+static struct fraction ratio(int64_t m, int64_t n)
+{
+    const int64_t by = size_factor(m), of = size_factor(n);
+    const bool varies = size_varies(m) || size_varies(n);
+    if (!varies || size_exact_div(m, by) == size_exact_div(n, of)) return varies ? reduce(by, of) : reduce(m, n);
+    return (struct fraction){m, n};
+}
+
+/* Divides alpha, beta and gamma by what they have in common. */
+static void simplify(struct axis *x)
+{
+    if (size_varies(x->alpha) || size_varies(x->beta) || size_varies(x->gamma)) return;
+    struct fraction f = reduce(x->beta, x->gamma);
+    if (!x->alpha) {
+        x->beta = f.up;
+        x->gamma = f.down;
+        return;
+    }
+    const int64_t g = gcd(x->beta ? x->gamma / f.down : x->gamma, x->alpha);
+    x->alpha /= g;
+    x->beta /= g;
+    x->gamma /= g;
+}
+
 /* x = (alpha*P + beta) / gamma. The scale s is m/n, or the given number as the fraction up/down. */
 static void set_coordinates(struct axis *x, int coord, struct fraction s, double start, double end)
 {
@@ -81,16 +107,17 @@ static void set_coordinates(struct axis *x, int coord, struct fraction s, double
     case PYTORCH_HALF_PIXEL:
     case HALF_PIXEL:
     case HALF_PIXEL_SYMMETRIC: /* (P + 1/2) / s - 1/2 */
-        x->alpha = 2 * s.down;
-        x->beta = s.down - s.up;
-        x->gamma = 2 * s.up;
+        x->alpha = size_mul(2, s.down);
+        x->beta = size_sub(s.down, s.up);
+        x->gamma = size_mul(2, s.up);
         if (coord == PYTORCH_HALF_PIXEL && m <= 1) x->alpha = x->beta = 0;
-        if (coord == HALF_PIXEL_SYMMETRIC) x->beta += n * s.up - m * s.down; /* keeps the centre in the centre */
+        if (coord == HALF_PIXEL_SYMMETRIC) /* keeps the centre in the centre */
+            x->beta = size_add(x->beta, size_sub(size_mul(n, s.up), size_mul(m, s.down)));
         break;
-    case ALIGN_CORNERS:
-        x->alpha = m > 1 ? n - 1 : 0;
+    case ALIGN_CORNERS: /* where m is 1, P is 0 */
+        x->alpha = m > 1 ? size_sub(n, 1) : 0;
         x->beta = 0;
-        x->gamma = m > 1 ? m - 1 : 1;
+        x->gamma = size_max(size_sub(m, 1), 1);
         break;
     case ASYMMETRIC:
         x->alpha = s.down;
@@ -103,22 +130,29 @@ static void set_coordinates(struct axis *x, int coord, struct fraction s, double
         x->beta = 2 * from.up * (n - 1) * span.down * (m > 1 ? m - 1 : 1);
         if (m <= 1) x->beta += span.up * (n - 1) * from.down;
     }
-    struct fraction f = reduce(x->beta, x->gamma);
-    if (!x->alpha) {
-        x->beta = f.up;
-        x->gamma = f.down;
-        return;
-    }
-    int64_t g = x->gamma / f.down, step = x->alpha < 0 ? -x->alpha : x->alpha; /* g divides beta and gamma */
-    if (!x->beta) g = x->gamma;
-    while (step) {
-        int64_t r = g % step;
-        g = step;
-        step = r;
-    }
-    x->alpha /= g;
-    x->beta /= g;
-    x->gamma /= g;
+    simplify(x);
+}
+
+/* What works for numbers only. */
+static sol_status needs_numbers(struct sol_ctx *ctx, const struct layer_def *def, const struct resize *r, int d,
+                                const struct axis *x)
+{
+    char what[64];
+    const bool fixed = r->coord == TF_CROP_AND_RESIZE || r->antialias;
+    snprintf(what, sizeof what, "with %s, dimension %d", r->antialias ? "antialias=1" : "coord=tf_crop_and_resize", d);
+    if (fixed) TRY(number_of(ctx, def, what, x->n));
+    if (fixed) TRY(number_of(ctx, def, what, x->m));
+    if (r->coord == PYTORCH_HALF_PIXEL && size_varies(x->m) && !size_le(2, x->m))
+        return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
+                        "%s: dimension %d of the result is %lld; coord=pytorch_half_pixel needs at least 2: give the "
+                        "dimension a least size",
+                        def->name, d, (long long)x->m);
+    return SOL_OK;
+}
+
+static bool too_long(int64_t n)
+{
+    return n > (int64_t)1 << 31 && !size_varies(n);
 }
 
 static sol_status read_axis(struct sol_ctx *ctx, const struct layer_def *def, const struct resize *r,
@@ -126,17 +160,18 @@ static sol_status read_axis(struct sol_ctx *ctx, const struct layer_def *def, co
 {
     double given = list_real(attrs, "scale", d, 0);
     bool crop = r->coord == TF_CROP_AND_RESIZE;
-    if (x->m < 0 || (x->m > 0 && x->n == 0) || x->m > (int64_t)1 << 31 || x->n > (int64_t)1 << 31 || given < 0 ||
-        given > 1e6)
+    if (x->m < 0 || (x->m > 0 && x->n == 0) || too_long(x->m) || too_long(x->n) || given < 0 || given > 1e6)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: cannot make %lld of %lld (scale %g)", def->name, d,
                         (long long)x->m, (long long)x->n, given);
     double start = list_real(attrs, "start", d, 0), end = list_real(attrs, "end", d, 1);
     if (crop && !(x->m <= CROP_SIZE && x->n <= CROP_SIZE && fabs(start) <= CROP_REGION && fabs(end) <= CROP_REGION))
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: dimension %d: sizes above %d or a region beyond -%d..%d",
                         def->name, d, CROP_SIZE, CROP_REGION, CROP_REGION);
-    x->plain = x->m == x->n && (given == 0 || given == 1) && !crop;
+    const bool whole = !crop || (size_varies(x->n) && start == 0 && end == 1);
+    x->plain = x->m == x->n && (given == 0 || given == 1) && whole;
     if (x->plain || !x->m) return SOL_OK;
-    struct fraction s = given > 0 ? fraction_of(given, 1 << 24) : reduce(x->m, x->n);
+    TRY(needs_numbers(ctx, def, r, d, x));
+    struct fraction s = given > 0 ? fraction_of(given, 1 << 24) : ratio(x->m, x->n);
     if (given > 0 && !s.up)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: scale %g is too small", def->name, d, given);
     set_coordinates(x, r->coord, s, start, end);
@@ -193,28 +228,36 @@ static const char *numerator(struct arena *a, const struct axis *x, int d)
  * to it. */
 static const char *inside(struct arena *a, const struct axis *x, const char *e, int64_t low, int64_t high)
 {
-    if (low < 0) e = arena_printf(a, "max(%s,0)", e);
-    if (high > x->n - 1) e = arena_printf(a, "min(%s,%lld)", e, (long long)(x->n - 1));
+    const int64_t last = size_sub(x->n, 1);
+    if (!size_le(0, low)) e = arena_printf(a, "max(%s,0)", e);
+    if (!size_le(high, last)) e = arena_printf(a, "min(%s,%lld)", e, (long long)last);
     return e;
+}
+
+/* The numerator of the first or last coordinate. */
+static int64_t end_of(const struct axis *x, bool last)
+{
+    return last ? size_add(size_mul(x->alpha, size_sub(x->m, 1)), x->beta) : x->beta;
 }
 
 static const char *nearest_index(struct arena *a, const struct resize *r, int d)
 {
     const struct axis *x = &r->axis[d];
     const char *num = numerator(a, x, d), *e = NULL;
-    int64_t g = x->gamma, ends[2];
+    const int64_t g = x->gamma, below = size_sub(g, 1), twice = size_mul(2, g);
+    int64_t ends[2];
     switch (r->round) {
     case FLOOR: e = arena_printf(a, "%s//%lld", num, (long long)g); break;
-    case CEIL: e = arena_printf(a, "(%s+%lld)//%lld", num, (long long)(g - 1), (long long)g); break;
-    case PREFER_FLOOR: e = arena_printf(a, "(2*%s+%lld)//%lld", num, (long long)(g - 1), (long long)(2 * g)); break;
-    default: e = arena_printf(a, "(2*%s+%lld)//%lld", num, (long long)g, (long long)(2 * g));
+    case CEIL: e = arena_printf(a, "(%s+%lld)//%lld", num, (long long)below, (long long)g); break;
+    case PREFER_FLOOR: e = arena_printf(a, "(2*%s+%lld)//%lld", num, (long long)below, (long long)twice); break;
+    default: e = arena_printf(a, "(2*%s+%lld)//%lld", num, (long long)g, (long long)twice);
     }
     for (int i = 0; i < 2; i++) {
-        int64_t v = x->alpha * (i ? x->m - 1 : 0) + x->beta;
-        int64_t add = r->round == PREFER_FLOOR ? g - 1 : r->round == PREFER_CEIL ? g : r->round == CEIL ? g - 1 : 0;
-        ends[i] = r->round == FLOOR || r->round == CEIL ? floor_div(v + add, g) : floor_div(2 * v + add, 2 * g);
+        const int64_t v = end_of(x, i), add = r->round == PREFER_CEIL ? g : r->round == FLOOR ? 0 : below;
+        ends[i] = r->round == FLOOR || r->round == CEIL ? size_floor_div(size_add(v, add), g)
+                                                        : size_floor_div(size_add(size_mul(2, v), add), twice);
     }
-    return inside(a, x, e, MIN(ends[0], ends[1]), MAX(ends[0], ends[1]));
+    return inside(a, x, e, size_min(ends[0], ends[1]), size_max(ends[0], ends[1]));
 }
 
 /* A filter at distance t, which is text. */
@@ -232,13 +275,13 @@ static void put_taps(struct text *out, const struct resize *r, int d)
     struct arena *a = out->arena;
     const struct axis *x = &r->axis[d];
     const char *P = ivar(d), *K = ivar(TAPS + d), *num = numerator(a, x, d);
-    int64_t v0 = x->beta, v1 = x->alpha * (x->m - 1) + x->beta;
-    int64_t low = floor_div(MIN(v0, v1), x->gamma), high = floor_div(MAX(v0, v1), x->gamma);
+    const int64_t v0 = end_of(x, false), v1 = end_of(x, true);
+    const int64_t low = size_floor_div(size_min(v0, v1), x->gamma), high = size_floor_div(size_max(v0, v1), x->gamma);
     int before = r->mode == CUBIC, behind = r->mode == CUBIC ? 2 : 1;
     const char *at = arena_printf(a, "%s//%lld+%s%s", num, (long long)x->gamma, K, before ? "-1" : "");
     const char *t =
         arena_printf(a, "abs(%s%%%lld/%lld-%s+%d)", num, (long long)x->gamma, (long long)x->gamma, K, before);
-    text_put(out, "i%d[%s %s] = %s; ", d, P, K, inside(a, x, at, low - before, high + behind));
+    text_put(out, "i%d[%s %s] = %s; ", d, P, K, inside(a, x, at, size_sub(low, before), size_add(high, behind)));
     if (!r->exclude) {
         text_put(out, "v%d[%s %s] = %s; ", d, P, K, filter(a, r, t));
         return;
@@ -340,11 +383,11 @@ static bool apart(const struct resize *r)
 {
     double once = 1, steps = 0, points = 1;
     for (int d = 0; d < r->ndim; d++) {
-        once *= (double)r->axis[d].m * (double)taps_of(r, d);
-        points *= (double)r->axis[d].n;
+        once *= (double)size_hint(r->axis[d].m) * (double)taps_of(r, d);
+        points *= (double)size_hint(r->axis[d].n);
     }
     for (int d = 0; d < r->ndim; d++) {
-        points *= resampled(r, d) ? (double)r->axis[d].m / (double)r->axis[d].n : 1;
+        points *= resampled(r, d) ? (double)size_hint(r->axis[d].m) / (double)size_hint(r->axis[d].n) : 1;
         if (resampled(r, d)) steps += points * (double)taps_of(r, d);
     }
     return steps < once;

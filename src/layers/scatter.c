@@ -42,7 +42,7 @@ static sol_status integers(struct sol_ctx *ctx, const struct layer_def *def, con
 static void row_major(const struct sol_tensor *t, int64_t *stride)
 {
     int64_t s = 1;
-    for (int d = t->ndim - 1; d >= 0; s *= t->dim[d].size, d--) stride[d] = s;
+    for (int d = t->ndim - 1; d >= 0; s = size_mul(s, t->dim[d].size), d--) stride[d] = s;
 }
 
 static void describe(const struct sol_layer *l, int values, int ndim, const int64_t *shape, struct reference *out)
@@ -96,7 +96,7 @@ OPAQUE_SHAPE(shape_scatter_elements)
     TRY(rank_of(ctx, def, in, 1, in[0].ndim, true));
     TRY(rank_of(ctx, def, in, 2, in[0].ndim, true));
     for (int d = 0; d < in[0].ndim; d++)
-        if (in[1].shape[d] > in[2].shape[d] || (d != axis && in[1].shape[d] > in[0].shape[d]))
+        if (!size_le(in[1].shape[d], in[2].shape[d]) || (d != axis && !size_le(in[1].shape[d], in[0].shape[d])))
             return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: %lld indices for %lld of u into %lld", def->name,
                             d, (long long)in[1].shape[d], (long long)in[2].shape[d], (long long)in[0].shape[d]);
     *out_nout = 1;
@@ -128,6 +128,7 @@ OPAQUE_SHAPE(shape_scatter_nd)
     TRY(rank_of(ctx, def, in, 1, 1, false));
     int64_t k = in[1].shape[in[1].ndim - 1];
     int lead = in[1].ndim - 1;
+    TRY(number_of(ctx, def, "the last dimension of input 1", k));
     if (k < 0 || k > in[0].ndim)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: indices of %lld dimensions into %d", def->name, (long long)k,
                         in[0].ndim);
@@ -196,8 +197,7 @@ static bool put_shape(const struct opdef_input *in, const struct sol_layer *l, c
     for (int i = 0; i < count; i++)
         for (int d = 0, own = rank_in(in, l, i + 2); d < own; d++) {
             int64_t *size = &common[p->nshape - own + d], s = size_of(in, l, i + 2, d);
-            if (s != 1 && *size != 1 && s != *size) return false;
-            if (s != 1) *size = s;
+            if (!same_size(size, s)) return false;
         }
     for (int d = 0; d < n; d++) {
         if (p->of[d] < 0) continue;

@@ -22,6 +22,12 @@ struct attention {
     double scale;
 };
 
+/* Do `own` heads (or a number of other leading elements) serve `all`, each the same number of times? */
+static bool shares(int64_t own, int64_t all)
+{
+    return own == 1 || own == all || (all && size_exact_div(all, own) != SIZE_BAD);
+}
+
 static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *def, int nin,
                                  const struct opdef_input *in, const struct attrs *attrs, struct attention *t)
 {
@@ -41,16 +47,19 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
     for (int i = 0; i < (t->mask ? 4 : 3); i++)
         for (int d = 0; d < in[i].ndim - 2; d++) {
             int64_t *size = &t->size[t->lead - (in[i].ndim - 2) + d];
-            *size = MAX(*size, in[i].shape[d]);
+            if (shares(*size, in[i].shape[d])) *size = in[i].shape[d];
         }
     for (int i = 0; i < (t->mask ? 4 : 3); i++)
         for (int d = 0; d < in[i].ndim - 2; d++) {
             int at = t->lead - (in[i].ndim - 2) + d;
-            bool shared = i < 3 && at == t->lead - 1 && in[i].shape[d] && t->size[at] % in[i].shape[d] == 0;
+            const bool shared = i < 3 && at == t->lead - 1 && shares(in[i].shape[d], t->size[at]);
             if (in[i].shape[d] != t->size[at] && in[i].shape[d] != 1 && !shared)
-                return ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: dimension %d of size %lld does not go with %lld",
-                                def->name, i, d, (long long)in[i].shape[d], (long long)t->size[at]);
+                return ctx_unequal(ctx, t->size[at], in[i].shape[d],
+                                   ctx_fail(ctx, SOL_ERR_INVALID,
+                                            "%s: input %d: dimension %d of size %lld does not go with %lld", def->name,
+                                            i, d, (long long)in[i].shape[d], (long long)t->size[at]));
         }
+    if (t->scale == 0) TRY(number_of(ctx, def, "the last dimension of q", in[0].shape[in[0].ndim - 1]));
     if (t->scale == 0) t->scale = in[0].shape[in[0].ndim - 1] ? 1 / sqrt((double)in[0].shape[in[0].ndim - 1]) : 1;
     return SOL_OK;
 }
@@ -70,7 +79,7 @@ static void put_lead(struct text *out, const struct attention *t, int i, bool he
         else if (size == 1)
             text_put(out, " 0");
         else
-            text_put(out, " %s//%lld", ivar(at), (long long)(t->size[at] / size));
+            text_put(out, " %s//%lld", ivar(at), (long long)size_exact_div(t->size[at], size));
     }
 }
 
@@ -142,6 +151,7 @@ BUILDER(build_attention)
 struct recurrent {
     int gates;
     bool b, e, h0, c0, p, l;
+    int64_t steps;
     const char *own;    /* index variable of the state that is passed on: H or P */
     const char *before; /* "T-1" or "T+1" */
     const char *last;   /* index of the last step */
@@ -169,7 +179,8 @@ static sol_status read_recurrent(struct arena *a, const struct layer_def *def, i
     r->own = r->p ? "P" : "H";
     if (r->p) TRY(rank_of(ctx, def, in, 7, 2, true));
     const int64_t hidden = in[r->p ? 7 : 2].shape[1];
-    if (in[1].shape[0] != gates * hidden || in[0].shape[0] < 1)
+    r->steps = in[0].shape[0];
+    if (in[1].shape[0] != size_mul(gates, hidden) || r->steps < 1)
         return ctx_fail(ctx, SOL_ERR_INVALID,
                         "%s: expected weights of %d*%lld rows and at least one step, got %lld and %lld", def->name,
                         gates, (long long)hidden, (long long)in[1].shape[0], (long long)in[0].shape[0]);
@@ -183,7 +194,9 @@ static void put_recurrent_head(struct text *out, const struct recurrent *r, int 
     const char *const names[] = {" b?[A]", " e?[A]", h0, cell ? " c0?[N H]" : l, q, l};
     text_put(out, "x:float[T N I] w[A I] u[A %s]", p);
     for (int i = 3; i < nin; i++) text_put(out, "%s", names[i - 3]);
-    text_put(out, " -> y[T N %s] h[N %s]%s | #K=#%s; #G=%d; #A=#G*#H | | ", p, p, cell ? " c[N H]" : "", p, r->gates);
+    text_put(out, " -> y[T N %s] h[N %s]%s | #K=#%s; #G=%d; #A=#G*#H;", p, p, cell ? " c[N H]" : "", p, r->gates);
+    put_need(out, size_sub(r->steps, 1));
+    text_put(out, " | | ");
     text_put(out, "g[T N G H] = (sum[I] x[T N I] * w[G*#H+H I])%s; ", r->b ? " + b[G*#H+H]" : "");
 }
 

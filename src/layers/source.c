@@ -25,6 +25,15 @@ BUILDER(build_fill)
     return SOL_OK;
 }
 
+BUILDER(build_sizes)
+{
+    const int n = attr_length(attrs, "sizes");
+    (void)a, (void)def, (void)nin, (void)in;
+    text_put(out, "-> y:=to[A] | #A=%d | | ", n);
+    for (int i = 0; i < n; i++) text_put(out, "y[%d] = %lld; ", i, (long long)attrs_int(attrs, "sizes", i, 0));
+    return SOL_OK;
+}
+
 BUILDER(build_row)
 {
     (void)a, (void)def, (void)nin, (void)in;
