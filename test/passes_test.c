@@ -4,6 +4,7 @@
  *   == what the case shows
  *   pass weights              names of passes.def, or `all`
  *   values special            (optional) NaN, infinities and -0.0 among the numbers
+ *   sizes 1,5 3,9             of a graph with dimensions that vary: it is evaluated for each of these
  *   graph "t"                 docs/text-form.md
  *   ...
  *   -->                       `--> same`: nothing may change
@@ -26,8 +27,8 @@
 
 struct example {
     const char *file, *title, *before; /* before: all lines up to the arrow */
-    const char *passes[8], *graph, *want;
-    int npass;
+    const char *passes[8], *graph, *want, *sizes[8];
+    int npass, nsize;
     bool special, same;
 };
 
@@ -42,9 +43,13 @@ static double number(uint64_t *seed, bool special)
     return (double)(r % 4096) / 1024 - 2;
 }
 
-static void *random_data(struct arena *a, const struct sol_tensor *t, uint64_t *seed, bool special)
+static int64_t elements_at(const struct sol_tensor *t, const int64_t *dim)
 {
-    int64_t n = tensor_elements(t);
+    return dim ? size_at(tensor_elements(t), dim) : tensor_elements(t);
+}
+
+static void *random_data(struct arena *a, const struct sol_tensor *t, int64_t n, uint64_t *seed, bool special)
+{
     char *data = arena_alloc(a, (size_t)n * dtype_def(t->dtype)->bytes + 1);
     for (int64_t i = 0; i < n; i++) {
         double v = number(seed, special && dtype_def(t->dtype)->is_float);
@@ -72,25 +77,30 @@ static double element(const struct sol_tensor *t, const void *data, int64_t i)
     }
 }
 
-static void **evaluate(struct arena *a, struct sol_graph *g, bool special)
+static void **evaluate(struct arena *a, struct sol_graph *g, const int64_t *dim, bool special)
 {
     uint64_t seed = 7;
     const void **in = NEW_ARRAY(a, const void *, g->inputs.n + 1),
                **params = NEW_ARRAY(a, const void *, g->params.n + 1);
     void **out = NEW_ARRAY(a, void *, g->outputs.n + 1);
-    for (int i = 0; i < g->inputs.n; i++) in[i] = random_data(a, g->inputs.at[i], &seed, special);
-    for (int i = 0; i < g->params.n; i++) params[i] = random_data(a, g->params.at[i], &seed, false);
+    for (int i = 0; i < g->inputs.n; i++) {
+        const struct sol_tensor *t = g->inputs.at[i];
+        in[i] = random_data(a, t, elements_at(t, dim), &seed, special);
+    }
+    for (int i = 0; i < g->params.n; i++) {
+        const struct sol_tensor *t = g->params.at[i];
+        params[i] = random_data(a, t, elements_at(t, dim), &seed, false);
+    }
     for (int i = 0; i < g->outputs.n; i++) {
         const struct sol_tensor *t = g->outputs.at[i].t;
-        out[i] = arena_alloc(a, (size_t)tensor_elements(t) * dtype_def(t->dtype)->bytes + 1);
+        out[i] = arena_alloc(a, (size_t)elements_at(t, dim) * dtype_def(t->dtype)->bytes + 1);
     }
-    return graph_interpret(g, in, params, out) ? NULL : out;
+    return graph_interpret_at(g, dim, &(struct graph_data){in, params, out}) ? NULL : out;
 }
 
-static bool close_to(const struct sol_tensor *t, const void *got, const void *want)
+static bool close_to(const struct sol_tensor *t, int64_t n, const void *got, const void *want)
 {
     double most = 0;
-    int64_t n = tensor_elements(t);
     bool exact = !dtype_def(t->dtype)->is_float;
     for (int64_t i = 0; i < n; i++)
         if (isfinite(element(t, want, i))) most = fmax(most, fabs(element(t, want, i)));
@@ -135,22 +145,39 @@ static sol_status run_passes(struct sol_graph *g, const struct example *x)
     return SOL_OK;
 }
 
+/* Sizes for the dimensions, "3,9"; NULL: the graph has none. */
+static const int64_t *sizes_of(struct arena *a, const char *text)
+{
+    int64_t *dim = NEW_ARRAY(a, int64_t, SIZE_MOST_DIMS);
+    for (int i = 0; text && *text && i < SIZE_MOST_DIMS; i++, text += strspn(text, ","))
+        dim[i] = strtoll(text, (char **)(uintptr_t)&text, 10);
+    return text ? dim : NULL;
+}
+
 /* Runs the case; *out_got is the text that the file should have after the arrow. */
 static bool check(struct arena *a, const struct example *x, struct sol_graph *g, const char **out_got)
 {
     double flops[2], bytes[2];
     char *before = normal_text(a, g);
-    void **want = evaluate(a, g, x->special);
-    if (!before || !want) return complain(x, sol_error(ctx));
+    void **want[COUNT_OF(x->sizes)], **got;
+    const int n = MAX(x->nsize, 1);
+    if (!before) return complain(x, sol_error(ctx));
+    for (int k = 0; k < n; k++)
+        if (!(want[k] = evaluate(a, g, sizes_of(a, x->sizes[k]), x->special))) return complain(x, sol_error(ctx));
     graph_work(g, &flops[0], &bytes[0]);
     if (run_passes(g, x)) return complain(x, sol_error(ctx));
     graph_work(g, &flops[1], &bytes[1]);
     char *after = normal_text(a, g);
-    void **got = evaluate(a, g, x->special);
-    if (!after || !got) return complain(x, sol_error(ctx));
+    if (!after) return complain(x, sol_error(ctx));
     bool good = true;
-    for (int i = 0; i < g->outputs.n; i++)
-        if (!close_to(g->outputs.at[i].t, got[i], want[i])) good = complain(x, "computes something else");
+    for (int k = 0; k < n; k++) {
+        const int64_t *dim = sizes_of(a, x->sizes[k]);
+        if (!(got = evaluate(a, g, dim, x->special))) return complain(x, sol_error(ctx));
+        for (int i = 0; i < g->outputs.n; i++) {
+            const struct sol_tensor *t = g->outputs.at[i].t;
+            if (!close_to(t, elements_at(t, dim), got[i], want[k][i])) good = complain(x, "computes something else");
+        }
+    }
     *out_got = arena_printf(a, " same\n");
     if (strcmp(before, after))
         *out_got = arena_printf(a, "\n%swork flops %.0f -> %.0f, bytes %.0f -> %.0f\n", after, flops[0], flops[1],
@@ -181,6 +208,9 @@ static bool read_case(struct arena *a, const char *file, char *text, struct exam
         }
         *next = 0;
         x->special |= !strcmp(line, "values special");
+        if (!strncmp(line, "sizes ", 6))
+            for (char *save, *w = strtok_r(line + 6, " ", &save); w && x->nsize < 8; w = strtok_r(NULL, " ", &save))
+                x->sizes[x->nsize++] = w;
         if (!strncmp(line, "pass ", 5))
             for (char *save, *w = strtok_r(line + 5, " ", &save); w && x->npass < 8; w = strtok_r(NULL, " ", &save))
                 x->passes[x->npass++] = w;

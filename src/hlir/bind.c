@@ -274,14 +274,6 @@ static void tensors(struct bind *b, enum opdef_role role)
 
 /* -- tables */
 
-/* Is there a size in it that varies? Its values are computed where they are read then. */
-static bool varies(const struct loops *l)
-{
-    bool any = loops_vary(l);
-    for (int i = 1; i < l->ex.n && !any; i++) any = l->ex.at[i].kind == EX_INT && size_varies(l->ex.at[i].u.i);
-    return any;
-}
-
 static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct bind_table_part *out)
 {
     const struct opdef_tensor *t = &b->row->tensors.at[s->out[0]];
@@ -302,7 +294,8 @@ static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct
     out->loops = l;
     b->loops = outer;
     b->ivar = ivars;
-    if (b->status || ex_affine(l, out->value, &affine) || varies(l)) return;
+    if (b->status || ex_affine(l, out->value, &affine)) return;
+    if (loops_vary(l) || ex_varies(l, out->value)) return; /* it is computed where it is read */
     if ((b->status = shape_elements(arena_ctx(b->arena), t->ndim, shape, &n))) return;
     if (n > MOST_TABLE) {
         b->status = ctx_fail(arena_ctx(b->arena), SOL_ERR_UNSUPPORTED,

@@ -419,6 +419,18 @@ bool ex_reads_data(const struct loops *loops, int32_t node)
     return ex_any(loops, node, is_data);
 }
 
+static bool is_varying(const struct loops *loops, int32_t node)
+{
+    const struct ex *e = &loops->ex.at[node];
+    if (e->kind == EX_IVAR) return size_varies(loops->ivars.at[e->tensor].size);
+    return e->kind == EX_INT && size_varies(e->u.i);
+}
+
+bool ex_varies(const struct loops *loops, int32_t node)
+{
+    return ex_any(loops, node, is_varying);
+}
+
 bool ex_equal(const struct loops *loops, int32_t a, int32_t b)
 {
     if (a == b) return true;

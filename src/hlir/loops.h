@@ -173,6 +173,7 @@ uint64_t stmt_ivars(const struct loops *loops, const struct loops_stmt *s);
 int64_t ivars_points(const struct loops *loops, uint64_t ivars);
 int64_t ivars_size(const struct loops *loops, uint64_t ivars); /* the product as a size */
 bool loops_vary(const struct loops *loops);                    /* does any size of them vary? */
+bool ex_varies(const struct loops *loops, int32_t node);       /* is there a size in it that varies? */
 bool ex_reads_data(const struct loops *loops, int32_t node);   /* does it read a tensor that is not a TABLE? */
 /* The range of an integer expression in numbers, whatever the sizes that vary are. ex_bounds gives the same as sizes,
  * which are tighter: compare them with size_le and size_lt. */

@@ -9,7 +9,7 @@
 
 static bool foldable(const struct sol_layer *l)
 {
-    if (l->def->flags & LAYER_OPAQUE || !l->nin) return false;
+    if (l->def->flags & LAYER_OPAQUE || !l->nin || loops_vary(l->loops)) return false;
     int64_t in = 0, out = 0;
     for (int i = 0; i < l->nin; i++) {
         if (!l->in[i]) continue;

@@ -30,8 +30,8 @@ static bool pays(const struct sol_layer *conv, const struct sol_layer *pool)
     double in = (double)conv->in[0]->dim[1].size, out = (double)conv->out[0]->dim[1].size;
     double before = 1, behind = 1, groups = (double)attrs_int(&conv->attrs, "g", 0, 1);
     for (int d = 2; d < conv->in[0]->ndim; d++) {
-        before *= (double)conv->out[0]->dim[d].size;
-        behind *= (double)pool->out[0]->dim[d].size;
+        before *= (double)size_hint(conv->out[0]->dim[d].size);
+        behind *= (double)size_hint(pool->out[0]->dim[d].size);
     }
     return behind * in * out / groups + before * in < before * in * out / groups + before * out;
 }

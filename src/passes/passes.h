@@ -23,7 +23,7 @@ sol_status pass_op(struct sol_graph *g, struct sol_layer *at, const char *kind, 
 bool is_kind(const struct sol_layer *l, const char *kind);
 /* The layer of this kind that computes t, if t has one reader only; NULL otherwise. Needs graph_count_uses. */
 struct sol_layer *only_maker(const struct sol_tensor *t, const char *kind);
-/* Does t depend on parameters and constants alone? Needs mark_prepared. */
+/* Which tensors depend on parameters and constants alone, not on the sizes of a call either? */
 void mark_prepared(struct sol_graph *g, bool *by_tensor_id);
 /* The value of a tensor whose elements are all the same constant, also through Expand, Reshape and Cast. */
 bool known_scalar(const struct sol_tensor *t, double *out_v);

@@ -8,11 +8,14 @@ static bool no_empty_window(const struct sol_layer *pool)
     for (int i = 0; i < pool->in[0]->ndim - 2; i++) {
         int64_t k = attrs_int(&pool->attrs, "k", i, 1), s = attrs_int(&pool->attrs, "s", i, 1);
         int64_t p = attrs_int(&pool->attrs, "p", i, 0), d = attrs_int(&pool->attrs, "d", i, 1);
-        for (int64_t o = 0; o < pool->out[0]->dim[i + 2].size; o++) {
-            int64_t at = o * s - p,
-                    skip = at < 0 ? (-at + d - 1) / d : 0; /* the window's first element that is not padding */
-            if (skip >= k || at + skip * d >= pool->in[0]->dim[i + 2].size) return false;
+        const int64_t n = pool->in[0]->dim[i + 2].size, outputs = pool->out[0]->dim[i + 2].size;
+        if (size_varies(k)) return false;
+        for (int64_t o = 0; o * s < p && !size_le(outputs, o); o++) { /* windows that begin in the padding */
+            int64_t at = o * s - p, skip = (-at + d - 1) / d;         /* the first element that is not padding */
+            if (skip >= k || !size_lt(at + skip * d, n)) return false;
         }
+        const int64_t last = size_sub(size_mul(size_sub(outputs, 1), s), p);
+        if (!size_lt(last, 0) && !size_lt(last, n)) return false;
     }
     return true;
 }

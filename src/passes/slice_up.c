@@ -32,7 +32,7 @@ sol_status pass_slice_up(struct sol_graph *g)
         struct sol_tensor *t = l->in[0];
         if (t->role != TENSOR_VALUE || tensor_uses(t) != 1 || !(t->from->def->flags & LAYER_ELEMENTWISE)) continue;
         struct sol_layer *map = t->from;
-        if (tensor_elements(l->out[0]) >= tensor_elements(t)) continue;
+        if (tensor_elements(l->out[0]) == tensor_elements(t)) continue;
         struct sol_tensor **in = NEW_ARRAY(g->arena, struct sol_tensor *, map->nin);
         bool shaped = false; /* does an operand have the result's shape? */
         for (int i = 0; i < map->nin; i++) {

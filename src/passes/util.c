@@ -40,7 +40,7 @@ void mark_prepared(struct sol_graph *g, bool *by_tensor_id)
         by_tensor_id[t->id] = t->role == TENSOR_PARAM || t->role == TENSOR_CONST;
     }
     for (struct sol_layer *l = g->first; l; l = l->next) {
-        bool all = l->nin > 0;
+        bool all = l->nin > 0 && !loops_vary(l->loops);
         for (int i = 0; i < l->nin; i++) all &= !l->in[i] || by_tensor_id[l->in[i]->id];
         for (int i = 0; i < l->nout; i++) by_tensor_id[l->out[i]->id] = all;
     }

@@ -79,3 +79,26 @@ input %0:i64[] "seed"
 %3 = sub(%1, %2)
 output %3 "y"
 --> same
+
+== the same sizes written in two ways
+pass cse
+sizes 1,3,3 2,8,5
+graph "t"
+dim #0 "b" hint=2
+dim #1 "h" hint=7 min=3
+dim #2 "w" hint=9 min=3
+input %0:f32[#0 2 #1 #2] "x"
+%1 = Reshape(%0) shape=[#0*2,#1*#2]
+%2 = Reshape(%0) shape=[2*#0,#2*#1]
+%3 = add(%1, %2)
+output %3 "y"
+-->
+graph "t"
+dim #0 "b" hint=2 min=1 max=1099511627776 multiple=1
+dim #1 "h" hint=7 min=3 max=1099511627776 multiple=1
+dim #2 "w" hint=9 min=3 max=1099511627776 multiple=1
+input %0:f32[#0 2 #1 #2] "x"
+%1:f32[2*#0 #1*#2] = Reshape(%0) shape=[2*#0,#1*#2]
+%2:f32[2*#0 #1*#2] = add(%1, %1)
+output %2 "y"
+work flops 252 -> 252, bytes 7056 -> 5040

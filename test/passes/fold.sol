@@ -69,3 +69,29 @@ const %1:f32[4] = 1 2 3 4
 %2 = mul(%0, %1)
 output %2 "y"
 --> same
+
+== a table of positions, cut by a size that varies, stays
+pass fold
+sizes 1,3,3 2,6,5
+graph "t"
+dim #0 "b" hint=2
+dim #1 "h" hint=4 min=3 max=6
+dim #2 "w" hint=9 min=3
+const %0:f32[4 2] = 1 2 3 4 5 6 7 8
+%1 = exp(%0)
+%2 = Slice(%1) axes=[0] start=[#1-3] end=[#1-2]
+%3 = Expand(%1) shape=[#0,4,2]
+output %2 "y"
+output %3 "z"
+-->
+graph "t"
+dim #0 "b" hint=2 min=1 max=1099511627776 multiple=1
+dim #1 "h" hint=4 min=3 max=6 multiple=1
+dim #2 "w" hint=9 min=3 max=1099511627776 multiple=1
+const %0:f32[4 2] = 1 2 3 4 5 6 7 8
+const %1:f32[4 2] = 2.71828175 7.38905621 20.085537 54.5981483 148.413162 403.428802 1096.63318 2980.95801
+%2:f32[1 2] = Slice(%1) axes=[0] start=[#1-3] end=[#1-2]
+%3:f32[#0 4 2] = Expand(%1) shape=[#0,4,2]
+output %2 "y"
+output %3 "z"
+work flops 8 -> 0, bytes 200 -> 136

@@ -178,3 +178,31 @@ input %0:f32[2] "x"
 output %0 "y"
 output %0 "z"
 work flops 0 -> 0, bytes 16 -> 0
+
+== moves that change nothing at any size
+pass identity dead
+sizes 1,3,3 2,8,5
+graph "t"
+dim #0 "b" hint=2
+dim #1 "h" hint=7 min=3
+dim #2 "w" hint=9 min=3
+input %0:f32[#0 2 #1 #2] "x"
+%1 = Reshape(%0) shape=[#0,2,#1,-1]
+%2 = Slice(%1) axes=[2] start=[0] end=[#1]
+%3 = Expand(%2) shape=[#0,2,#1,#2]
+%4 = Pad(%3) p=[0,0,0,0] q=[0,0,0,0]
+%5 = exp(%4)
+%6 = Slice(%5) axes=[2] start=[0] end=[#2]
+output %5 "y"
+output %6 "z"
+-->
+graph "t"
+dim #0 "b" hint=2 min=1 max=1099511627776 multiple=1
+dim #1 "h" hint=7 min=3 max=1099511627776 multiple=1
+dim #2 "w" hint=9 min=3 max=1099511627776 multiple=1
+input %0:f32[#0 2 #1 #2] "x"
+%1:f32[#0 2 #1 #2] = exp(%0)
+%2:f32[#0 2 min(#1,#2) #2] = Slice(%1) axes=[2] start=[0] end=[#2]
+output %1 "y"
+output %2 "z"
+work flops 252 -> 252, bytes 12096 -> 4032

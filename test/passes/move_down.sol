@@ -107,7 +107,6 @@ const %2:f32[] = 2
 output %6 "y"
 work flops 24 -> 24, bytes 388 -> 388
 
-
 == a bias by channel, the same number everywhere
 pass move_down dead
 graph "t"
@@ -158,3 +157,28 @@ const %1:f32[] = 0
 output %9 "y"
 work flops 72 -> 72, bytes 1252 -> 1108
 
+== past a view whose sizes vary
+pass move_down
+sizes 1,3,3 2,8,5
+graph "t"
+dim #0 "b" hint=2
+dim #1 "h" hint=7 min=3
+dim #2 "w" hint=9 min=3
+input %0:f32[#0 2 #1 #2] "x"
+%1 = neg(%0)
+%2 = Reshape(%1) shape=[#0,2,-1]
+%3 = Permute(%2) perm=[0,2,1]
+%4 = exp(%3)
+output %4 "y"
+-->
+graph "t"
+dim #0 "b" hint=2 min=1 max=1099511627776 multiple=1
+dim #1 "h" hint=7 min=3 max=1099511627776 multiple=1
+dim #2 "w" hint=9 min=3 max=1099511627776 multiple=1
+input %0:f32[#0 2 #1 #2] "x"
+%1:f32[#0 2 #1 #2] = neg(%0)
+%2:f32[#0 2 #1 #2] = exp(%1)
+%3:f32[#0 2 #1*#2] = Reshape(%2) shape=[#0,2,-1]
+%4:f32[#0 #1*#2 2] = Permute(%3) perm=[0,2,1]
+output %4 "y"
+work flops 504 -> 504, bytes 8064 -> 8064

@@ -107,3 +107,37 @@ input %0:f32[1 1 6] "x"
 output %2 "y"
 output %3 "i"
 --> same
+
+== height and width that vary: every window has an element of x
+pass relu_pool
+sizes 1,3,3 2,8,5
+graph "t"
+dim #0 "b" hint=2
+dim #1 "h" hint=7 min=3
+dim #2 "w" hint=9 min=3
+input %0:f32[#0 2 #1 #2] "x"
+%1 = relu(%0)
+%2 = MaxPool(%1) k=3 s=2 p=1 q=1 "pool"
+output %2 "y"
+-->
+graph "t"
+dim #0 "b" hint=2 min=1 max=1099511627776 multiple=1
+dim #1 "h" hint=7 min=3 max=1099511627776 multiple=1
+dim #2 "w" hint=9 min=3 max=1099511627776 multiple=1
+input %0:f32[#0 2 #1 #2] "x"
+%1:f32[N=#0 C=2 P=(#1+1)//2 P=(#2+1)//2] = MaxPoolRelu(%0) k=3 s=2 p=1 q=1 "pool"
+output %1 "y"
+work flops 972 -> 800, bytes 3344 -> 1328
+
+== the last windows may lie in the padding
+pass relu_pool
+sizes 1,3,3 2,8,5
+graph "t"
+dim #0 "b" hint=2
+dim #1 "h" hint=7 min=3
+dim #2 "w" hint=9 min=3
+input %0:f32[#0 2 #1 #2] "x"
+%1 = relu(%0)
+%2 = MaxPool(%1) k=1 s=1 q=1 "pool"
+output %2 "y"
+--> same

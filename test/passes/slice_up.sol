@@ -125,3 +125,40 @@ input %0:f32[4 6] "a"
 %2:bool[0 6] = Slice(%1) axes=[0] start=[0] end=[0]
 output %2 "y"
 work flops 72 -> 24, bytes 672 -> 144
+
+== all but the first of a dimension that varies
+pass slice_up
+sizes 1,3,3 2,8,5
+graph "t"
+dim #0 "b" hint=2
+dim #1 "h" hint=7 min=3
+dim #2 "w" hint=9 min=3
+input %0:f32[#0 8 #1] "x"
+input %1:f32[#0 8 #1] "z"
+%2 = add(%0, %1)
+%3 = relu(%2)
+%4 = Slice(%3) axes=[2] start=[1] end=[9223372036854775807]
+%5 = exp(%0)
+%6 = Slice(%5) axes=[0] start=[0] end=[#0]
+%7 = Select(%5) axis=2 index=-1
+output %4 "y"
+output %6 "w"
+output %7 "v"
+-->
+graph "t"
+dim #0 "b" hint=2 min=1 max=1099511627776 multiple=1
+dim #1 "h" hint=7 min=3 max=1099511627776 multiple=1
+dim #2 "w" hint=9 min=3 max=1099511627776 multiple=1
+input %0:f32[#0 8 #1] "x"
+input %1:f32[#0 8 #1] "z"
+%2:f32[#0 8 #1-1] = Slice(%0) axes=[2] start=[1] end=[9223372036854775807]
+%3:f32[#0 8 #1-1] = Slice(%1) axes=[2] start=[1] end=[9223372036854775807]
+%4:f32[#0 8 #1-1] = add(%2, %3)
+%5:f32[#0 8 #1-1] = relu(%4)
+%6:f32[#0 8 #1] = exp(%0)
+%7:f32[#0 8 #1] = Slice(%6) axes=[0] start=[0] end=[#0]
+%8:f32[#0 8] = Select(%6) axis=2 index=-1
+output %5 "y"
+output %7 "w"
+output %8 "v"
+work flops 336 -> 304, bytes 5376 -> 5888

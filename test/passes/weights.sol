@@ -283,3 +283,52 @@ param %3:f32[3 1] "t"
 %11:f32[N=1 C=3 P=4] = Conv(%7, %10, -)
 output %11 "y"
 work flops 168 -> 162, bytes 672 -> 624
+
+== a scale behind a convolution of any size; one that is cut from a table by the size stays
+pass batchnorm weights dead
+sizes 1,3,3 2,8,5
+graph "t"
+dim #0 "b" hint=2
+dim #1 "h" hint=7 min=3 max=9
+dim #2 "w" hint=9 min=3
+input %0:f32[#0 2 #1 #2] "x"
+param %1:f32[4 2 3 3] "w"
+param %2:f32[4] "v"
+param %3:f32[4] "positive"
+%4 = Conv(%0, %1) p=1 q=1 "conv"
+%5 = BatchNorm(%4, %2, -, %2, %3)
+param %6:f32[9 4] "table"
+%7 = Select(%6) axis=0 index=#1-3
+%8 = Reshape(%7) shape=[4,1,1]
+%9 = mul(%5, %8)
+output %9 "y"
+-->
+graph "t"
+dim #0 "b" hint=2 min=1 max=1099511627776 multiple=1
+dim #1 "h" hint=7 min=3 max=9 multiple=1
+dim #2 "w" hint=9 min=3 max=1099511627776 multiple=1
+input %0:f32[#0 2 #1 #2] "x"
+param %1:f32[4 2 3 3] "w"
+param %2:f32[4] "v"
+param %3:f32[4] "positive"
+param %4:f32[9 4] "table"
+const %5:f32[] = 1e-05
+%6:f32[4] = Expand(%5) shape=[4]
+%7:f32[4] = add(%3, %6)
+%8:f32[4] = rsqrt(%7)
+%9:f32[4] = mul(%8, %2)
+%10:f32[4] = mul(%2, %9)
+%11:f32[4] = neg(%10)
+%12:f32[4 1 1] = Reshape(%9) shape=[4,1,1]
+%13:f32[4 1 1] = Reshape(%11) shape=[4,1,1]
+%14:f32[4 1 1 1] = Reshape(%12) shape=[4,1,1,1]
+%15:f32[4 2 3 3] = Expand(%14) shape=[4,2,3,3]
+%16:f32[4 2 3 3] = mul(%1, %15)
+%17:f32[4] = Reshape(%13) shape=[4]
+%18:f32[N=#0 C=4 P=#1 P=#2] = Conv(%0, %16, %17) p=1 q=1 "conv"
+%19:f32[4] = Select(%4) axis=0 index=#1-3
+%20:f32[4 1 1] = Reshape(%19) shape=[4,1,1]
+%21:f32[#0 4 #1 #2] = Expand(%20) shape=[#0,4,#1,#2]
+%22:f32[N=#0 C=4 P=#1 P=#2] = mul(%18, %21)
+output %22 "y"
+work flops 19676 -> 19244, bytes 15664 -> 13124
