@@ -437,6 +437,7 @@ static bool make_source(struct gen *r, const struct recipe *p)
     if (!strcmp(p->kind, "Range"))
         attrs = format(r, "n=%d start=%d.0 step=%d.0 to=%s", gen_between(r, 1, 9), gen_between(r, -3, 3),
                        gen_between(r, -2, 2), to);
+    if (!strcmp(p->kind, "Sizes")) attrs = format(r, "sizes=%s to=%s", list(r, 2, shape), to);
     if (!strcmp(p->kind, "Eye"))
         attrs =
             format(r, "n=%d m=%d k=%d to=%s", gen_between(r, 1, 6), gen_between(r, 1, 6), gen_between(r, -2, 2), to);
@@ -522,6 +523,7 @@ const struct recipe move_recipes[] = {
     {"AffineGrid", make_affine_grid, NEED_FINITE, 1, NULL},
     {"Fill", make_source, KEEPS_EXACT, 2, NULL},
     {"Range", make_source, KEEPS_EXACT, 2, NULL},
+    {"Sizes", make_source, KEEPS_EXACT, 1, NULL},
     {"Eye", make_source, KEEPS_EXACT, 1, NULL},
     {"Rand", make_random, 0, 2, NULL},
     {"Cast", make_cast, KEEPS_EXACT, 5, NULL},
