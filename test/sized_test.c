@@ -1,17 +1,14 @@
 /* Networks with dimensions that vary: compiled once, run at many sizes. The reference is the same graph for these sizes
  * (graph_at), interpreted. */
-#include "context.h"
+#include "sized.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "fail_alloc.h"
-#include "hlir/graph.h"
 
-enum { MOST = 8, GUARD = 64, SIZES = 12 };
+enum { SIZES = 12 };
 
 static const char MLP[] = "graph \"mlp\"\n"
                           "dim #0 \"batch\" hint=24 min=0 max=4096\n"
@@ -37,9 +34,9 @@ static const char CNN[] = "graph \"cnn\"\n"
                           "%4 = relu(%3)\n"
                           "%5 = Conv(%4, %2) p=1 q=1 \"conv2\"\n"
                           "%6 = MaxPool(%5) k=[2,2] s=2\n"
-                          "%7 = Sum(%5) axes=[2,3]\n"
+                          "%7 = Mean(%5) axes=[2,3]\n"
                           "output %6 \"pooled\"\n"
-                          "output %7 \"sum\"\n";
+                          "output %7 \"mean\"\n";
 static const char ATTENTION[] = "graph \"attention\"\n"
                                 "dim #0 \"batch\" hint=2 min=1\n"
                                 "dim #1 \"tokens\" hint=16 min=1 max=512\n"
@@ -59,155 +56,13 @@ static const char ATTENTION[] = "graph \"attention\"\n"
                                 "%13 = add(%12, %0)\n"
                                 "output %13 \"y\"\n";
 
-/* -- a compiled network with data */
-
-struct sized {
-    struct sol_graph *g; /* as parsed: for the reference */
-    struct sol_net *net;
-    struct sol_params *params;
-    float *param[MOST];
-};
-struct io { /* of a call */
-    float *in[MOST], *out[MOST], *want[MOST];
-    int64_t n[MOST]; /* elements of outputs */
-};
-
-static float *numbers(int64_t n, unsigned seed)
-{
-    float *v = malloc((size_t)n * sizeof *v + 1);
-    for (int64_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        v[i] = (float)(seed >> 8) / (1 << 23) - 1;
-    }
-    return v;
-}
-
-static int64_t elements(const struct sol_io *io, const int64_t *dims)
-{
-    int64_t n = 1;
-    for (int d = 0; d < io->ndim; d++) n *= sol_size_at(io->shape[d], dims);
-    return n;
-}
-
-static struct sol_graph *parse(const char *text)
-{
-    struct sol_graph *g = NULL;
-    if (sol_graph_parse(ctx, text, &g)) fail_msg("%s", sol_error(ctx));
-    return g;
-}
-
-static void open_in(struct sol_ctx *in, const char *text, struct sized *s)
-{
-    struct sol_graph *g;
-    s->g = parse(text);
-    if (sol_graph_parse(in, text, &g)) fail_msg("%s", sol_error(in));
-    if (sol_compile(in, g, &s->net)) fail_msg("%s", sol_error(in));
-    sol_graph_destroy(g);
-    if (sol_params_create(s->net, &s->params)) fail_msg("%s", sol_error(in));
-    for (int i = 0; i < sol_net_params(s->net); i++) {
-        const struct sol_io io = sol_net_param_io(s->net, i);
-        s->param[i] = numbers(elements(&io, NULL), 7 + (unsigned)i);
-        sol_params_set(s->params, i, s->param[i]);
-    }
-}
-
-static void open(const char *text, struct sized *s)
-{
-    open_in(ctx, text, s);
-}
-
-static void close_sized(struct sized *s)
-{
-    sol_params_destroy(s->params);
-    for (int i = 0; i < sol_net_params(s->net); i++) free(s->param[i]);
-    sol_net_destroy(s->net);
-    sol_graph_destroy(s->g);
-}
-
-/* An output between two guards. */
-static float *guarded(int64_t n)
-{
-    unsigned char *p = malloc((size_t)n * sizeof(float) + 2 * GUARD);
-    memset(p, 0xa5, (size_t)n * sizeof(float) + 2 * GUARD);
-    return (float *)(void *)(p + GUARD);
-}
-
-static void io_make(const struct sized *s, const int64_t *dims, struct io *io)
-{
-    *io = (struct io){.n = {0}};
-    for (int i = 0; i < sol_net_inputs(s->net); i++) {
-        const struct sol_io x = sol_net_input(s->net, i);
-        io->in[i] = numbers(elements(&x, dims), 99 + (unsigned)i);
-    }
-    for (int i = 0; i < sol_net_outputs(s->net); i++) {
-        const struct sol_io y = sol_net_output(s->net, i);
-        io->n[i] = elements(&y, dims);
-        io->out[i] = guarded(io->n[i]);
-        io->want[i] = malloc((size_t)io->n[i] * sizeof(float) + 1);
-    }
-}
-
-static void io_free(const struct sized *s, struct io *io)
-{
-    for (int i = 0; i < sol_net_inputs(s->net); i++) free(io->in[i]);
-    for (int i = 0; i < sol_net_outputs(s->net); i++) {
-        free((char *)io->out[i] - GUARD);
-        free(io->want[i]);
-    }
-}
-
-static void interpret(const struct sized *s, const int64_t *dims, struct io *io)
-{
-    struct sol_graph *at;
-    if (graph_at(s->g, dims, &at)) fail_msg("%s", sol_error(ctx));
-    if (graph_interpret(at, (const void *const *)io->in, (const void *const *)s->param, (void *const *)io->want))
-        fail_msg("%s", sol_error(ctx));
-    sol_graph_destroy(at);
-}
-
-/* Calls with the dimensions that the shapes of the inputs tell. */
-static sol_status bind(const struct sized *s, const int64_t *dims, int64_t *out_dims)
-{
-    int64_t shape[MOST][SOL_MAX_DIMS];
-    const int64_t *shapes[MOST];
-    for (int i = 0; i < sol_net_inputs(s->net); i++) {
-        const struct sol_io x = sol_net_input(s->net, i);
-        for (int d = 0; d < x.ndim; d++) shape[i][d] = sol_size_at(x.shape[d], dims);
-        shapes[i] = shape[i];
-    }
-    return sol_net_bind(s->net, shapes, out_dims);
-}
-
-static sol_status call(const struct sized *s, const int64_t *dims, const struct io *io, int threads)
-{
-    return sol_net_run_at(s->net, s->params,
-                          &(struct sol_call){dims, (const void *const *)io->in, (void *const *)io->out, threads});
-}
-
-static void compare(const struct sized *s, const struct io *io, const char *sizes)
-{
-    for (int i = 0; i < sol_net_outputs(s->net); i++) {
-        for (int64_t k = 0; k < io->n[i]; k++)
-            if (!(fabsf(io->out[i][k] - io->want[i][k]) <= 2e-5F * (4 + fabsf(io->want[i][k]))))
-                fail_msg("sizes %s: output %d: element %lld of %lld is %g, expected %g", sizes, i, (long long)k,
-                         (long long)io->n[i], (double)io->out[i][k], (double)io->want[i][k]);
-        const unsigned char *p = (const unsigned char *)io->out[i];
-        for (int64_t k = 0; k < GUARD; k++)
-            if (p[-1 - k] != 0xa5 || p[(size_t)io->n[i] * sizeof(float) + (size_t)k] != 0xa5)
-                fail_msg("sizes %s: output %d: bytes beside it were written", sizes, i);
-    }
-}
-
 /* Other numbers of threads give the same bits. */
 static void check_threads(const struct sized *s, const int64_t *dims, struct io *io, const char *sizes)
 {
     for (int threads = 2; threads <= 3; threads++) {
-        for (int i = 0; i < sol_net_outputs(s->net); i++)
-            memcpy(io->want[i], io->out[i], (size_t)io->n[i] * sizeof(float));
+        keep_outputs(s, io);
         assert_int_equal(call(s, dims, io, threads), SOL_OK);
-        for (int i = 0; i < sol_net_outputs(s->net); i++)
-            if (memcmp(io->want[i], io->out[i], (size_t)io->n[i] * sizeof(float)))
-                fail_msg("sizes %s: output %d: %d threads give other bits", sizes, i, threads);
+        same_outputs(s, io, sizes, threads);
     }
 }
 
@@ -258,6 +113,23 @@ static void attention(void **state)
     static const int64_t dims[SIZES][3] = {{2, 16}, {1, 1}, {1, 2},  {3, 7},  {2, 17}, {1, 31},
                                            {4, 16}, {1, 5}, {7, 13}, {1, 64}, {2, 37}, {1, 100}};
     run_all(ATTENTION, dims);
+}
+
+/* Layers that the host computes get the sizes of each call. */
+static void layers_without_loops(void **state)
+{
+    (void)state;
+    static const char SORTED[] = "graph \"sorted\"\n"
+                                 "dim #0 \"batch\" hint=4 min=0\n"
+                                 "dim #1 \"boxes\" hint=9 min=0\n"
+                                 "input %0:f32[#0 #1] \"x\"\n"
+                                 "%1 = exp(%0)\n"
+                                 "%2, %3 = Sort(%1) axis=1\n"
+                                 "%4 = neg(%2)\n"
+                                 "output %4 \"y\"\n";
+    static const int64_t dims[SIZES][3] = {{4, 9}, {1, 1}, {0, 3}, {3, 0}, {2, 31}, {7, 2},
+                                           {5, 5}, {1, 9}, {9, 1}, {6, 8}, {3, 64}, {17, 13}};
+    run_all(SORTED, dims);
 }
 
 /* -- sizes of a call */
@@ -477,6 +349,7 @@ int main(void)
         cmocka_unit_test(an_mlp),
         cmocka_unit_test(a_convolutional_network),
         cmocka_unit_test(attention),
+        cmocka_unit_test(layers_without_loops),
         cmocka_unit_test(sizes_are_those_of_the_inputs),
         cmocka_unit_test(dimensions_are_described),
         cmocka_unit_test(calls_that_are_rejected),

@@ -42,8 +42,7 @@ static struct sol_io io_of(struct arena *a, const char *name, const struct sol_t
 static sol_status run_opaque(struct sol_ctx *ctx, const void *data, const int64_t *sizes, const void *const *in,
                              void *const *out)
 {
-    (void)sizes;
-    return layer_run_opaque(ctx, data, in, out);
+    return layer_run_opaque(ctx, data, sizes, in, out); /* the first sizes are those of the dimensions */
 }
 
 static void close_module(void *handle)
@@ -153,10 +152,6 @@ static sol_status make(void *user, const struct tuning_policy *policy, bool tria
 static sol_status begin(struct way *w)
 {
     TRY(target_check(w->g->ctx, w->target));
-    if (w->g->dims.n && graph_is_joint(w->g))
-        return ctx_fail(w->g->ctx, SOL_ERR_UNSUPPORTED,
-                        "training with dimensions that vary ('%s'..) is not supported yet: compile it for fixed sizes",
-                        w->g->dims.at[0].name);
     TRY(compile_keep(w->g, w->target, &w->memory));
     return passes_run(w->g);
 }

@@ -68,7 +68,7 @@ static int32_t run_opaque(void *user, int32_t call, char *const *p)
     struct arena *a = arena_create(ctx);
     if (!a) return -SOL_ERR_NOMEM;
     const sol_status status =
-        layer_run_opaque(ctx, layer_opaque(a, l), (const void *const *)p, (void *const *)p + l->nin);
+        layer_run_opaque(ctx, layer_opaque(a, l), NULL, (const void *const *)p, (void *const *)p + l->nin);
     arena_destroy(a);
     return -(int32_t)status;
 }

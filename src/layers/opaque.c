@@ -42,11 +42,46 @@ struct opaque *layer_opaque(struct arena *a, const struct sol_layer *l)
     return o;
 }
 
-sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, const void *const *in, void *const *out)
+/* A description for given dimensions. */
+struct instance {
+    struct reference what;
+    struct reference_index index[REFERENCE_DIMS];
+};
+
+static void all_at(int n, int64_t *size, const int64_t *dims)
+{
+    for (int i = 0; i < n; i++) size[i] = size_at(size[i], dims);
+}
+
+static const struct reference *reference_at(const struct reference *from, const int64_t *dims, struct instance *to)
+{
+    struct reference *r = &to->what;
+    if (!dims) return from;
+    *r = *from;
+    int64_t *const number[] = {&r->outer, &r->n, &r->inner, &r->keep, &r->elements, &r->rows, &r->cols, &r->rhs};
+    for (int i = 0; i < COUNT_OF(number); i++) all_at(1, number[i], dims);
+    all_at(r->ndim, r->shape, dims);
+    all_at(r->ndim, r->from, dims);
+    all_at(r->ndim, r->to, dims);
+    for (int i = 0; i < r->nindex; i++) {
+        struct reference_index *x = &to->index[i];
+        *x = from->index[i];
+        all_at(1, &x->offset, dims);
+        all_at(1, &x->limit, dims);
+        all_at(1, &x->step, dims);
+        all_at(r->ndim, x->stride, dims);
+    }
+    r->index = to->index;
+    return r;
+}
+
+sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, const int64_t *dims, const void *const *in,
+                            void *const *out)
 {
     char *p[SOL_MAX_DIMS + 4];
     struct reference_bad bad;
-    const struct reference *a = &o->what;
+    struct instance instance;
+    const struct reference *a = reference_at(&o->what, dims, &instance);
     for (int i = 0; i < a->nin; i++) p[i] = (char *)(uintptr_t)in[i];
     for (int i = 0; i < o->nout; i++) p[a->nin + i] = out[i];
     const size_t bytes = reference_scratch(a);
@@ -64,7 +99,7 @@ sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, const void 
     if (!a) return ctx_check(ctx);
     const struct opaque *o = layer_opaque(a, l);
     sol_status status = ctx_check(ctx);
-    if (!status) status = layer_run_opaque(ctx, o, in, out);
+    if (!status) status = layer_run_opaque(ctx, o, NULL, in, out);
     arena_destroy(a);
     return status;
 }

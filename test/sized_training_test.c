@@ -1,0 +1,172 @@
+/* Training of networks with dimensions that vary: forward and backward at many sizes. The reference is the gradient of
+ * the same graph for these sizes, interpreted. */
+#include "sized.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static const char MLP[] = "graph \"mlp\"\n"
+                          "dim #0 \"batch\" hint=24 min=0 max=4096\n"
+                          "input %0:f32[N=#0 20] \"x\"\n"
+                          "param %1:f32[33 20] \"w1\"\n"
+                          "param %2:f32[33] \"b1\"\n"
+                          "param %3:f32[7 33] \"w2\"\n"
+                          "%4 = Linear(%0, %1, %2) \"fc1\"\n"
+                          "%5 = gelu(%4)\n"
+                          "%6 = Linear(%5, %3) \"fc2\"\n"
+                          "%7 = Softmax(%6) axis=1\n"
+                          "output %7 \"y\"\n";
+static const char ATTENTION[] = "graph \"attention\"\n"
+                                "dim #0 \"batch\" hint=2 min=1\n"
+                                "dim #1 \"tokens\" hint=16 min=1 max=512\n"
+                                "input %0:f32[#0 #1 12] \"x\"\n"
+                                "param %1:f32[12 12] \"wq\"\n"
+                                "param %2:f32[12 12] \"wk\"\n"
+                                "%3 = Linear(%0, %1) \"q\"\n"
+                                "%4 = Linear(%0, %2) \"k\"\n"
+                                "%5 = Permute(%4) perm=[0,2,1]\n"
+                                "%6 = MatMul(%3, %5) \"scores\"\n"
+                                "%7 = Softmax(%6) axis=2\n"
+                                "%8 = MatMul(%7, %0) \"mix\"\n"
+                                "%9 = add(%8, %0)\n"
+                                "output %9 \"y\"\n";
+static const char CNN[] = "graph \"cnn\"\n"
+                          "dim #0 \"batch\" hint=2 min=0 max=64\n"
+                          "dim #1 \"height\" hint=12 min=3\n"
+                          "dim #2 \"width\" hint=12 min=3\n"
+                          "input %0:f32[N=#0 3 #1 #2] \"x\"\n"
+                          "param %1:f32[4 3 3 3] \"w1\"\n"
+                          "param %2:f32[5 4 3 3] \"w2\"\n"
+                          "%3 = Conv(%0, %1) p=1 q=1 \"conv1\"\n"
+                          "%4 = tanh(%3)\n"
+                          "%5 = Conv(%4, %2) p=1 q=1 \"conv2\"\n"
+                          "%6 = Mean(%5) axes=[2,3]\n"
+                          "output %6 \"y\"\n";
+
+/* Appends the gradient of output 0 for input 0 and all parameters. */
+static void differentiate(struct sol_graph *g)
+{
+    static const int of[1] = {0};
+    struct sol_tensor *with[MOST] = {g->inputs.at[0]};
+    int reached[MOST];
+    for (int i = 0; i < g->params.n; i++) with[1 + i] = g->params.at[i];
+    if (sol_graph_differentiate(g, 1, of, 1 + g->params.n, with, reached)) fail_msg("%s", sol_error(ctx));
+}
+
+static void open_joint(const char *text, struct sized *s)
+{
+    struct sol_graph *g = parse(text);
+    s->g = parse(text);
+    differentiate(g);
+    if (sol_compile(ctx, g, &s->net)) fail_msg("%s", sol_error(ctx));
+    sol_graph_destroy(g);
+    fill_params(s);
+}
+
+static void interpret_joint(const struct sized *s, const int64_t *dims, struct io *io)
+{
+    struct sol_graph *at;
+    if (graph_at(s->g, dims, &at)) fail_msg("%s", sol_error(ctx));
+    differentiate(at);
+    if (graph_interpret(at, (const void *const *)io->in, (const void *const *)s->param, (void *const *)io->want))
+        fail_msg("%s", sol_error(ctx));
+    sol_graph_destroy(at);
+}
+
+static void train(const struct sized *s, const int64_t *dims, const struct io *io, int threads, int keep)
+{
+    struct sol_saved *saved;
+    const struct sol_call c = {dims, (const void *const *)io->in, (void *const *)io->out, threads};
+    if (sol_net_forward_at(s->net, s->params, &c, &saved)) fail_msg("%s", sol_error(ctx));
+    for (; keep >= 0; keep--) {
+        const struct sol_backward b = {c.inputs, c.outputs, threads, keep};
+        if (sol_net_backward(s->net, s->params, saved, &b)) fail_msg("%s", sol_error(ctx));
+    }
+    sol_saved_destroy(saved);
+}
+
+static void train_at(const struct sized *s, const int64_t *dims)
+{
+    struct io io;
+    char sizes[100];
+    snprintf(sizes, sizeof sizes, "%lld %lld %lld", (long long)dims[0], (long long)dims[1], (long long)dims[2]);
+    io_make(s, dims, &io);
+    interpret_joint(s, dims, &io);
+    train(s, dims, &io, 1, 0);
+    compare(s, &io, sizes);
+    for (int threads = 2; threads <= 3; threads++) {
+        keep_outputs(s, &io);
+        train(s, dims, &io, threads, 1);
+        same_outputs(s, &io, sizes, threads);
+    }
+    io_free(s, &io);
+}
+
+static void train_all(const char *text, int n, const int64_t (*dims)[3])
+{
+    struct sized s;
+    open_joint(text, &s);
+    for (int i = 0; i < n; i++) train_at(&s, dims[i]);
+    close_sized(&s);
+}
+
+static void an_mlp(void **state)
+{
+    (void)state;
+    static const int64_t dims[][3] = {{24}, {1}, {2}, {7}, {0}, {8}, {31}, {37}, {100}, {257}};
+    train_all(MLP, COUNT_OF(dims), dims);
+}
+
+static void attention(void **state)
+{
+    (void)state;
+    static const int64_t dims[][3] = {{2, 16}, {1, 1}, {3, 7}, {2, 17}, {1, 31}, {4, 16}, {7, 13}, {2, 37}};
+    train_all(ATTENTION, COUNT_OF(dims), dims);
+}
+
+static void a_convolutional_network(void **state)
+{
+    (void)state;
+    static const int64_t dims[][3] = {{2, 12, 12}, {1, 3, 3}, {0, 9, 9}, {3, 7, 5}, {1, 17, 23}, {2, 20, 3}};
+    train_all(CNN, COUNT_OF(dims), dims);
+}
+
+/* Several forwards of different sizes are pending; each backward runs at the sizes of its forward. */
+static void backward_has_the_sizes_of_its_forward(void **state)
+{
+    (void)state;
+    enum { PENDING = 5 };
+    struct sized s;
+    struct io io[PENDING];
+    struct sol_saved *saved[PENDING];
+    open_joint(MLP, &s);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < PENDING; i++) {
+            const int64_t dims[] = {(1 + i) * (round ? 3 : 7), 0, 0};
+            io_make(&s, dims, &io[i]);
+            interpret_joint(&s, dims, &io[i]);
+            const struct sol_call c = {dims, (const void *const *)io[i].in, (void *const *)io[i].out, 1};
+            assert_int_equal(sol_net_forward_at(s.net, s.params, &c, &saved[i]), SOL_OK);
+        }
+        for (int k = 0; k < PENDING; k++) {
+            const int i = k * 3 % PENDING;
+            const struct sol_backward b = {(const void *const *)io[i].in, (void *const *)io[i].out, 1, 0};
+            assert_int_equal(sol_net_backward(s.net, s.params, saved[i], &b), SOL_OK);
+            compare(&s, &io[i], "of several");
+            sol_saved_destroy(saved[i]);
+            io_free(&s, &io[i]);
+        }
+    }
+    close_sized(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_mlp),
+        cmocka_unit_test(attention),
+        cmocka_unit_test(a_convolutional_network),
+        cmocka_unit_test(backward_has_the_sizes_of_its_forward),
+    };
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
+}
