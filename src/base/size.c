@@ -318,6 +318,14 @@ int64_t size_sub(int64_t a, int64_t b)
     return number(bad, v);
 }
 
+int64_t size_constant(int64_t s)
+{
+    const struct poly p = poly_load(s);
+    for (int i = 0; i < p.n; i++)
+        if (!p.t[i].n) return p.t[i].k;
+    return 0;
+}
+
 int64_t size_mul(int64_t a, int64_t b)
 {
     int64_t v = 0;

@@ -56,9 +56,10 @@ static inline bool size_lt(int64_t a, int64_t b)
 /* Numeric bounds, not always tight: size_least(s) <= s <= size_most(s); INT64_MIN, INT64_MAX: there is none. */
 int64_t size_least(int64_t s);
 int64_t size_most(int64_t s);
-int64_t size_hint(int64_t s);   /* its value for the dimensions' hints */
-int64_t size_factor(int64_t s); /* a number that divides it always, the largest that is known */
-uint32_t size_dims(int64_t s);  /* the dimensions in it, as bits */
+int64_t size_hint(int64_t s);     /* its value for the dimensions' hints */
+int64_t size_constant(int64_t s); /* the number in its sum, 0: there is none */
+int64_t size_factor(int64_t s);   /* a number that divides it always, the largest that is known */
+uint32_t size_dims(int64_t s);    /* the dimensions in it, as bits */
 /* Its value where dimension #i is by[i], a number or a form; SIZE_BAD: overflow. */
 int64_t size_at(int64_t s, const int64_t *by);
 

@@ -9,6 +9,7 @@
 #include "dfp/dfp.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
@@ -413,6 +414,7 @@ static void lanes_group(struct making *m, struct print_tasks *t)
                                           .low = t->low[at],
                                           .high = t->high[at],
                                           .points = tiled ? 1 : p->points,
+                                          .ops = tiled ? INFINITY : g->ops,
                                           .n = g->n,
                                           .stmts = &d->loops->stmts.at[g->first],
                                           .body = p->blocks ? blocks

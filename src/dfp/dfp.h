@@ -74,6 +74,7 @@ struct dfp_loop { /* over a vector index variable */
     int ivar;
     const char *low, *high;
     int points;                     /* vectors at a time */
+    double ops;                     /* for each value of the index variable */
     int n;                          /* statements, */
     const struct loops_stmt *stmts; /* which `body` prints */
     dfp_body body;
@@ -83,6 +84,9 @@ struct dfp_loop { /* over a vector index variable */
  * the remainder, and scalars where guards or reads meet a border. If the size varies, the last vector overlaps the one
  * before. */
 void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop);
+/* The condition that n values from `from` on do not pass `end`. */
+const char *dfp_fits(struct dfp *d, const char *from, int64_t n, const char *end);
+const char *dfp_end(struct dfp *d, const char *text); /* a name for the end of a range, unless it is simple */
 void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open); /* at the current points and lanes */
 void dfp_use(struct dfp *d, int point); /* selects the point that is printed from now on */
 /* for print_expr: takes registers before memory */

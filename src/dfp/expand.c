@@ -145,17 +145,22 @@ static int32_t sum_from(struct expand *x, uint64_t bound, int32_t guard, int32_t
     return ex_red(x->loops, RED_SUM, bound, guard, from ? ex_binary(x->loops, EX_SUB, body, from) : body);
 }
 
-/* May each lane add up so many floats that the sum would need double precision? */
-static bool is_long(const struct expand *x, uint64_t ivars, uint64_t bound, int32_t body)
+/* May each lane add up so many floats that the sum would need double precision? *out_when is the condition that it is.
+ */
+static bool is_long(const struct expand *x, uint64_t ivars, uint64_t bound, int32_t body, int32_t *out_when)
 {
-    const int64_t side = x->unit & ivars ? 1 : x->lanes;
-    return expr_natural(x->loops, body) == C_F32 && !size_le(ivars_size(x->loops, bound), 64 * side);
+    struct loops *loops = x->loops;
+    const int64_t terms = ivars_size(loops, bound), most = x->unit & ivars ? 64 : 64 * x->lanes;
+    if (expr_natural(loops, body) != C_F32 || size_le(terms, most)) return false;
+    *out_when = ex_cmp(loops, CMP_GT, ex_int(loops, terms), ex_int(loops, most));
+    return true;
 }
 
 /* The mean of a few values along the longest index variable, side by side if vectors run along it, or else spread. The
  * sum of differences from it loses the digits that it grows by, so a single value, which is about a standard deviation
- * from the mean, makes three times the error. Along the others it is the first, if there is one. */
-static int32_t mean_of_few(struct expand *x, uint64_t bound, int32_t body)
+ * from the mean, makes three times the error. Along the others it is the first, if there is one. Where the guard does
+ * not hold, it is 0. */
+static int32_t mean_of_few(struct expand *x, uint64_t bound, int32_t guard, int32_t body)
 {
     enum { FEW = 8 };
     struct loops *loops = x->loops;
@@ -183,15 +188,17 @@ static int32_t mean_of_few(struct expand *x, uint64_t bound, int32_t body)
         n = size_mul(n, some);
     }
     const int32_t value = ex_copy(loops, loops, body, ivar_map, tensor_map);
-    return few ? mean(loops, ex_red(loops, RED_SUM, few, 0, value), ex_int(loops, n)) : value;
+    return few ? mean(loops, ex_red(loops, RED_SUM, few, guard, value), ex_int(loops, n)) : value;
 }
 
-/* A value to subtract, computed ahead of the statement: about the mean, or 0 if that is huge, infinite or NaN. */
-static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t ivars, uint64_t bound, int32_t body)
+/* A value to subtract, computed ahead of the statement: about the mean, or 0 if that is huge, infinite or NaN, or where
+ * the guard does not hold. */
+static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t ivars, uint64_t bound, int32_t guard,
+                      int32_t body)
 {
     struct loops *loops = x->loops;
     const int near = temp(x, "near", ivars, SOL_F32), t = temp(x, "origin", ivars, SOL_F32);
-    put(x, s, near, ivar_list(x, ivars), mean_of_few(x, bound, body));
+    put(x, s, near, ivar_list(x, ivars), mean_of_few(x, bound, guard, body));
     const int32_t value = ex_read(loops, near, ivar_list(x, ivars), 0),
                   size = ex_call(loops, math_row("abs"), 1, &value);
     const int32_t fit = ex_test(loops, ex_cmp(loops, CMP_LT, size, ex_real(loops, 1e30)));
@@ -238,11 +245,12 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     const int part[2] = {temp(x, "part", ivars, dtype), temp(x, "square", ivars, dtype)};
     const int32_t n = ex_int(loops, ivars_size(loops, inner));
     const int32_t m = ex_read(loops, part[0], ivar_list(x, ivars), 0), off = ex_binary(loops, EX_SUB, body, m);
-    const int32_t from = is_long(x, ivars, inner, body) ? origin(x, s, ivars, inner, body) : 0;
+    int32_t when = 0;
+    const int32_t from = is_long(x, ivars, inner, body, &when) ? origin(x, s, ivars, inner, when, body) : 0;
     put(x, s, part[0], ivar_list(x, ivars), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
     put(x, s, part[1], ivar_list(x, ivars),
         ex_red(loops, RED_SUM, inner, 0, ex_call(loops, math_row("square"), 1, &off)));
-    const int32_t first = from ? origin(x, s, own, parts, m) : 0;
+    const int32_t first = from ? origin(x, s, own, parts, 0, m) : 0;
     put(x, s, s->out[0], s->index,
         mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(loops, ivars_size(loops, parts))));
     const int32_t u = ex_read(loops, s->out[0], s->index, 0), away = ex_binary(loops, EX_SUB, m, u);
@@ -258,7 +266,8 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
     const int32_t body = share(x, i, "r", e->b, e->u.bound, 4);
     if (moments_of_parts(x, s, e, body)) return;
     const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
-    const int32_t from = !e->a && is_long(x, own, bound, body) ? origin(x, s, own, bound, body) : 0;
+    int32_t when = 0;
+    const int32_t from = !e->a && is_long(x, own, bound, body, &when) ? origin(x, s, own, bound, when, body) : 0;
     put(x, s, s->out[0], s->index, mean_from(x, from, sum_from(x, bound, e->a, body, from), count(loops, e)));
     const int32_t u = ex_read(loops, s->out[0], s->index, 0), off = ex_binary(loops, EX_SUB, body, u);
     const int32_t square = ex_call(loops, math_row("square"), 1, &off);

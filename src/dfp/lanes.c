@@ -1,6 +1,7 @@
 /* Statements in lanes. Every statement of a group runs along the same vector index variable, for one point or for
  * several at a time (a register tile). Loads that points share are done once. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dfp/dfp.h"
@@ -219,6 +220,11 @@ struct walk {
 };
 enum pass { ONCE, REPEATED, OVERLAPPING };
 
+const char *dfp_fits(struct dfp *d, const char *from, int64_t n, const char *end)
+{
+    return SAY(d, "%s <= %s", text_plus(d->p.out->arena, from, n), end);
+}
+
 /* The head of the loop, which runs while a vector fits. Overlapping: the last vector ends where the part ends. That is
  * allowed, because statements store the same values when they run again. */
 static void open_pass(struct dfp *d, const struct walk *w, int64_t by, enum pass pass, const char *start)
@@ -229,8 +235,8 @@ static void open_pass(struct dfp *d, const struct walk *w, int64_t by, enum pass
     } else if (pass == REPEATED) {
         text_open(d->p.out, "for (; %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, by, w->end, name, by);
     } else {
-        text_open(d->p.out, "for (; %s < %s && %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, w->end, start, by,
-                  w->end, name, by);
+        text_open(d->p.out, "for (; %s < %s && %s; %s += %" PRId64 ") {", name, w->end, dfp_fits(d, start, by, w->end),
+                  name, by);
         text_line(d->p.out, "%s = @sol_min_i64(%s, %s - %" PRId64 ");", name, name, w->end, by);
     }
 }
@@ -277,48 +283,76 @@ static void all_widths(struct dfp *d, const struct walk *w, int64_t n)
     text_close(d->p.out, "}");
 }
 
-/* The same for a part whose length is known only while running: smaller vectors are for parts shorter than a vector. */
-static void any_length(struct dfp *d, const struct walk *w)
+/* The same for a part that begins at `start`, and whose length is known only while running: smaller vectors are for
+ * parts shorter than a vector. Where there is little to compute, full vectors have a loop of their own, which is faster
+ * than one that looks for the overlapping one. */
+static void any_length(struct dfp *d, const struct walk *w, const char *start)
 {
-    const char *start = expr_name(&d->p);
-    text_line(d->p.out, "const int64_t %s = %s;", start, d->loops->ivars.at[w->loop->ivar].name);
-    if (w->loop->points > 1) one_width(d, w, d->lanes, w->loop->points, REPEATED, NULL);
-    for (int lanes = d->lanes; lanes == d->lanes || lanes >= DFP_LEAST_LANES; lanes /= 2)
+    const double light = 32;
+    int lanes = d->lanes;
+    if (w->loop->points > 1) one_width(d, w, lanes, w->loop->points, REPEATED, NULL);
+    if (w->loop->ops <= light) {
+        one_width(d, w, lanes, 1, REPEATED, NULL);
+    } else {
         one_width(d, w, lanes, 1, OVERLAPPING, start);
+        lanes /= 2;
+    }
+    text_open(d->p.out, "if (%s < %s) {", d->loops->ivars.at[w->loop->ivar].name, w->end);
+    for (; lanes == d->lanes || lanes >= DFP_LEAST_LANES; lanes /= 2) one_width(d, w, lanes, 1, OVERLAPPING, start);
+    if (w->end == w->loop->high) one_width(d, w, 1, 1, REPEATED, NULL);
+    text_close(d->p.out, "}");
+}
+
+/* A name for the end of a range, unless it is a number or a name. */
+const char *dfp_end(struct dfp *d, const char *text)
+{
+    char *behind;
+    const long long n = strtoll(text, &behind, 10);
+    if (*behind || !size_varies(n)) return expr_temp(&d->p, text, C_I64);
+    const char *name = expr_name(&d->p);
+    text_line(d->p.out, "const int64_t %s = %s;", name, text);
+    return name;
+}
+
+/* The scalars at a border, then what is between the borders. */
+static void with_borders(struct dfp *d, const struct walk *all, int64_t first, int64_t last)
+{
+    const char *high = all->loop->high;
+    struct walk w = *all;
+    if (first) {
+        w.end = SAY(d, "@sol_min_i64(%s, %" PRId64 ")", high, first);
+        one_width(d, &w, 1, 1, REPEATED, NULL);
+    }
+    w = (struct walk){all->loop, first, last, SAY(d, "@sol_min_i64(%s, %" PRId64 ")", high, last)};
+    if (size_varies(all->high)) {
+        const char *start = expr_name(&d->p);
+        text_line(d->p.out, "const int64_t %s = %s;", start, d->loops->ivars.at[all->loop->ivar].name);
+        w.end = dfp_end(d, w.end);
+        any_length(d, &w, start);
+    } else {
+        if (all->loop->points > 1) one_width(d, &w, d->lanes, all->loop->points, REPEATED, NULL);
+        one_width(d, &w, d->lanes, 1, REPEATED, NULL);
+    }
+    one_width(d, all, 1, 1, REPEATED, NULL);
 }
 
 void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop)
 {
     const int64_t size = d->loops->ivars.at[loop->ivar].size;
-    const bool varies = size_varies(size);
-    const struct walk all = {loop, 0, size, loop->high};
+    struct dfp_loop own = *loop;
+    if (size_varies(size)) own.high = dfp_end(d, loop->high);
+    const struct walk all = {&own, 0, size, own.high};
     int64_t first, last;
     d->p.vector_ivar = loop->ivar;
     dfp_interior(d, loop->stmts, loop->n, loop->ivar, &first, &last);
     const int64_t inside = size_sub(last, first);
     text_line(d->p.out, "int64_t %s = %s;", d->loops->ivars.at[loop->ivar].name, loop->low);
-    if (inside == size || size_hint(inside) < d->lanes) {
-        if (varies) {
-            any_length(d, &all);
-            one_width(d, &all, 1, 1, REPEATED, NULL);
-        } else {
-            all_widths(d, &all, size);
-        }
-    } else {
-        struct walk w = all;
-        if (first) {
-            w.end = SAY(d, "@sol_min_i64(%s, %" PRId64 ")", loop->high, first);
-            one_width(d, &w, 1, 1, REPEATED, NULL);
-        }
-        w = (struct walk){loop, first, last, SAY(d, "@sol_min_i64(%s, %" PRId64 ")", loop->high, last)};
-        if (varies) {
-            any_length(d, &w);
-        } else {
-            if (loop->points > 1) one_width(d, &w, d->lanes, loop->points, REPEATED, NULL);
-            one_width(d, &w, d->lanes, 1, REPEATED, NULL);
-        }
-        one_width(d, &all, 1, 1, REPEATED, NULL);
-    }
+    if (inside != size && size_hint(inside) >= d->lanes)
+        with_borders(d, &all, first, last);
+    else if (size_varies(size))
+        any_length(d, &all, loop->low);
+    else
+        all_widths(d, &all, size);
     d->p.vector_ivar = -1;
     d->p.lanes = 1;
 }

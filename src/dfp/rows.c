@@ -35,21 +35,40 @@ struct plain {
     const struct dfp *d;
     bool ok;
 };
-/* Reads without a guard must be inside their tensors. */
+/* Is this read inside its tensor in each dimension? */
+static bool inside(const struct dfp *d, const struct ex *read)
+{
+    int dim = 0;
+    for (int32_t i = read->a; i; i = dfp_ex(d, i)->next, dim++) {
+        int64_t low, high;
+        if (!expr_bounds(&d->p, i, &low, &high) || !size_le(0, low) ||
+            !size_lt(high, d->loops->tensors.at[read->tensor].shape[dim]))
+            return false;
+    }
+    return true;
+}
+
+/* Is it inside the tensor's memory? That is enough to load it, and can be proven where index variables were merged. */
+static bool inside_memory(const struct dfp *d, const struct ex *read)
+{
+    const struct loops_tensor *t = &d->loops->tensors.at[read->tensor];
+    int64_t stride[SOL_MAX_DIMS], low, high, last = 0;
+    struct affine a;
+    expr_strides(d->loops, d->p.memory, read->tensor, stride);
+    if (!expr_affine_offset(d->loops, d->p.memory, read->tensor, read->a, &a)) return false;
+    expr_fold(&d->p, &a);
+    for (int i = 0; i < t->ndim; i++) last = size_add(last, size_mul(size_sub(t->shape[i], 1), stride[i]));
+    return expr_affine_bounds(&d->p, &a, &low, &high) && size_le(0, low) && size_le(high, last);
+}
+
+/* Reads without a guard must be possible. */
 static void see_reads(void *user, int32_t node)
 {
     struct plain *s = user;
-    const struct loops *loops = s->d->loops;
-    const struct ex *e = &loops->ex.at[node];
+    const struct ex *e = dfp_ex(s->d, node);
     if (e->kind == EX_RED) s->ok = false;
     if (e->kind != EX_READ || e->b) return;
-    int d = 0;
-    for (int32_t i = e->a; i; i = loops->ex.at[i].next, d++) {
-        int64_t low, high;
-        if (!expr_bounds(&s->d->p, i, &low, &high) || !size_le(0, low) ||
-            !size_lt(high, loops->tensors.at[e->tensor].shape[d]))
-            s->ok = false;
-    }
+    if (!inside(s->d, e) && !(loops_vary(s->d->loops) && inside_memory(s->d, e))) s->ok = false;
 }
 
 static void see_plain(void *user, int32_t node)
@@ -202,45 +221,50 @@ static void begin_row_chunk(void *user)
 
 /* -- a row of a length that is known only while running */
 
-/* Adds vectors from the current value on up to `end`, to `total`: several at a time in accumulators of their own. */
-static void whole_vectors(struct dfp_reduction *r, const struct row *row, const char *end, const char *total)
+/* Adds vectors to the total: several at a time in accumulators of their own, in strips. */
+static void several_vectors(struct dfp_reduction *r, const struct row *row)
 {
     struct dfp *d = r->d;
-    const char *name = d->loops->ivars.at[row->v].name;
-    d->p.lanes = d->step = d->lanes;
+    const char *name = d->loops->ivars.at[row->v].name, *end = row->high;
+    const int64_t size = d->loops->ivars.at[row->v].size, most = d->lanes * ACCUMULATORS;
+    const int64_t strip = most * dfp_chunk(size_hint(size) / most);
+    d->p.lanes = d->lanes;
+    if (size_le(size, strip) || r->e->op == RED_MAX || r->e->op == RED_MIN) {
+        text_open(d->p.out, "if (%s) {", dfp_fits(d, name, most, row->high));
+    } else {
+        text_open(d->p.out, "while (%s) {", dfp_fits(d, name, most, row->high));
+        end = expr_name(&d->p);
+        text_line(d->p.out, "const int64_t %s = @sol_min_i64(%s, %s + %" PRId64 ");", end, row->high, name, strip);
+    }
     d->tile = row->v;
+    d->step = d->lanes;
     d->points = ACCUMULATORS;
-    text_open(d->p.out, "if (%s + %d <= %s) {", name, d->lanes * ACCUMULATORS, end);
     dfp_declare(r, r->acc);
-    text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, d->lanes * ACCUMULATORS, end, name,
-              d->lanes * ACCUMULATORS);
+    text_open(d->p.out, "for (; %s; %s += %" PRId64 ") {", dfp_fits(d, name, most, end), name, most);
     d->loads = NULL;
     dfp_accumulate(r);
     text_close(d->p.out, "}");
     for (int step = 1; step < ACCUMULATORS; step *= 2)
         for (int q = 0; q + step < ACCUMULATORS; q += 2 * step)
             dfp_join(d, r->e->op, r->k, r->acc[q], r->acc[q + step]);
-    dfp_join(d, r->e->op, r->k, total, r->acc[0]);
+    dfp_join(d, r->e->op, r->k, row->total, r->acc[0]);
     text_close(d->p.out, "}");
     d->points = 1;
     dfp_use(d, 0);
     d->tile = -1;
-    text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, d->lanes, end, name, d->lanes);
-    r->acc[0] = total;
-    d->loads = NULL;
-    dfp_accumulate(r);
-    text_close(d->p.out, "}");
 }
 
-/* Adds to `total` what is left of the row, with vectors of `lanes` elements; the last one ends where the row ends. Its
- * lanes that were added before do not count, except in a maximum or minimum, which they do not change. */
-static void last_vectors(struct dfp_reduction *r, const struct row *row, int lanes, const char *start,
-                         const char *total)
+/* Adds to `total` what is left of the row, with vectors of `lanes` elements, or one full vector if the row has as many
+ * elements; the last one ends where the row ends. Its lanes that were added before do not count, except in a maximum or
+ * minimum, which they do not change. */
+static void last_vectors(struct dfp_reduction *r, const struct row *row, int lanes, const char *total)
 {
     struct dfp *d = r->d;
     const char *name = d->loops->ivars.at[row->v].name, *mask = compute_def(r->k)->mask;
-    text_open(d->p.out, "for (; %s < %s && %s + %d <= %s; %s += %d) {", name, row->high, start, lanes, row->high, name,
-              lanes);
+    if (lanes == d->lanes)
+        text_open(d->p.out, "if (%s) {", dfp_fits(d, row->low, lanes, row->high));
+    else
+        text_open(d->p.out, "for (; %s < %s; %s += %d) {", name, row->high, name, lanes);
     d->p.lanes = lanes;
     d->loads = NULL;
     if (r->e->op == RED_SUM || r->e->op == RED_PROD) {
@@ -255,38 +279,21 @@ static void last_vectors(struct dfp_reduction *r, const struct row *row, int lan
     r->acc[0] = total;
     dfp_accumulate(r);
     r->counted = NULL;
+    if (lanes == d->lanes) text_line(d->p.out, "%s = %s;", name, row->high);
     text_close(d->p.out, "}");
 }
 
-static void row_of_any_length(struct dfp_reduction *r, const struct row *row)
+/* A row that is shorter than a vector. */
+static void short_row(struct dfp_reduction *r, const struct row *row)
 {
     struct dfp *d = r->d;
-    const char *name = d->loops->ivars.at[row->v].name, *start = expr_name(&d->p), *end = row->high;
-    const int64_t size = d->loops->ivars.at[row->v].size;
-    const int64_t most = d->lanes * ACCUMULATORS, strip = most * dfp_chunk(size_hint(size) / most);
-    const bool strips = !size_le(size, strip) && (r->e->op == RED_SUM || r->e->op == RED_PROD);
-    text_line(d->p.out, "const int64_t %s = %s;", start, row->low);
-    text_line(d->p.out, "int64_t %s = %s;", name, start);
-    d->ivars[row->v] = (struct print_ivar){true, name, 0, 0, size_sub(size, 1)};
-    if (strips) {
-        struct row_chunk part = {d, r->k, r->e->op, NULL};
-        end = expr_name(&d->p);
-        text_open(d->p.out, "while (%s + %d <= %s) {", name, d->lanes, row->high);
-        text_line(d->p.out, "const int64_t %s = @sol_min_i64(%s, %s + %" PRId64 ");", end, row->high, name, strip);
-        begin_row_chunk(&part);
-        whole_vectors(r, row, end, part.name);
-        dfp_join(d, r->e->op, r->k, row->total, part.name);
-        text_close(d->p.out, "}");
-    } else {
-        whole_vectors(r, row, end, row->total);
-    }
-    last_vectors(r, row, d->lanes, start, row->total);
+    const char *name = d->loops->ivars.at[row->v].name;
     for (int lanes = d->lanes / 2; lanes >= DFP_LEAST_LANES; lanes /= 2) {
-        text_open(d->p.out, "if (%s < %s && %s + %d <= %s) {", name, row->high, start, lanes, row->high);
+        text_open(d->p.out, "if (%s < %s && %s) {", name, row->high, dfp_fits(d, row->low, lanes, row->high));
         d->p.lanes = lanes;
         const char *total = expr_name(&d->p);
         text_line(d->p.out, "%s %s = %s;", expr_type(&d->p, r->k), total, dfp_start(d, r->e->op, r->k));
-        last_vectors(r, row, lanes, start, total);
+        last_vectors(r, row, lanes, total);
         const char *value = SAY(d, "@sol_across_%s_%s(%s)", op_name(r->e->op), expr_type_name(&d->p, r->k), total);
         d->p.lanes = 1;
         dfp_join(d, r->e->op, r->k, row->rest, value);
@@ -298,7 +305,29 @@ static void row_of_any_length(struct dfp_reduction *r, const struct row *row)
     d->loads = NULL;
     dfp_accumulate(r);
     text_close(d->p.out, "}");
-    d->ivars[row->v].known = false;
+}
+
+static void row_of_any_length(struct dfp_reduction *r, struct row row)
+{
+    struct dfp *d = r->d;
+    const char *name = d->loops->ivars.at[row.v].name;
+    const int64_t size = d->loops->ivars.at[row.v].size;
+    text_line(d->p.out, "int64_t %s = %s;", name, row.low);
+    row.high = dfp_end(d, row.high);
+    d->ivars[row.v] = (struct print_ivar){true, name, 0, 0, size_sub(size, 1)};
+    if (!size_lt(size, d->lanes * ACCUMULATORS)) several_vectors(r, &row);
+    d->p.lanes = d->lanes;
+    text_open(d->p.out, "for (; %s; %s += %d) {", dfp_fits(d, name, d->lanes, row.high), name, d->lanes);
+    r->acc[0] = row.total;
+    d->loads = NULL;
+    dfp_accumulate(r);
+    text_close(d->p.out, "}");
+    text_open(d->p.out, "if (%s < %s) {", name, row.high);
+    last_vectors(r, &row, d->lanes, row.total);
+    short_row(r, &row);
+    text_close(d->p.out, "}");
+    d->ivars[row.v].known = false;
+    d->p.lanes = 1;
     d->loads = NULL;
 }
 
@@ -370,7 +399,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     text_open(d->p.out, "{");
     const struct row row = {v, low, high, clipped ? -1 : size, chunk.name, rest};
     if (varies)
-        row_of_any_length(&r, &row);
+        row_of_any_length(&r, row);
     else
         print_row(&r, &row);
     text_close(d->p.out, "}");

@@ -132,10 +132,13 @@ static const char *affine_text(struct print_expr *p, const struct affine *unfold
         else
             text_put(&t, "%s * %" PRId64, ivar, c < 0 ? -c : c);
     }
-    if (!a->n)
-        text_put(&t, "%" PRId64, a->c);
-    else if (a->c)
-        text_put(&t, a->c < 0 ? " - %" PRId64 : " + %" PRId64, a->c < 0 ? -a->c : a->c);
+    /* the number comes last: what differs between the points of a tile is then a displacement */
+    const int64_t number = size_constant(a->c), varying = size_sub(a->c, number);
+    if (varying) text_put(&t, a->n ? " + %" PRId64 : "%" PRId64, varying);
+    if (!a->n && !varying)
+        text_put(&t, "%" PRId64, number);
+    else if (number)
+        text_put(&t, number < 0 ? " - %" PRId64 : " + %" PRId64, number < 0 ? -number : number);
     return t.at;
 }
 
