@@ -3,15 +3,10 @@
 
 #include <string.h>
 
-static int64_t magnitude(int64_t v)
-{
-    return v < 0 ? -v : v;
-}
-
 static bool one_run(const struct problem *p, const struct axes_rule *rule, int outer, int inner)
 {
     for (int i = 0; i < rule->n; i++)
-        if (rule->strides[i][outer] != rule->strides[i][inner] * p->loops->ivars.at[inner].size) return false;
+        if (rule->strides[i][outer] != size_mul(rule->strides[i][inner], p->loops->ivars.at[inner].size)) return false;
     return true;
 }
 
@@ -22,6 +17,13 @@ struct axes_rule axes_rule_epilogue(const struct problem *p, uint64_t single)
     return rule;
 }
 
+int64_t axes_size(const struct axes *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->n; i++) n = size_mul(n, x->at[i].size);
+    return n;
+}
+
 bool axes_make(const struct problem *p, uint64_t ivars, const struct axes_rule *rule, struct axes *out)
 {
     uint8_t order[LOOPS_MAX_IVARS];
@@ -29,7 +31,7 @@ bool axes_make(const struct problem *p, uint64_t ivars, const struct axes_rule *
     for (int i = 0; i < p->loops->ivars.n; i++) {
         if (!set_has(ivars, i)) continue;
         int k = count++;
-        for (; k > 0 && magnitude(rule->by[order[k - 1]]) < magnitude(rule->by[i]); k--) order[k] = order[k - 1];
+        for (; k > 0 && stride_about(rule->by[order[k - 1]]) < stride_about(rule->by[i]); k--) order[k] = order[k - 1];
         order[k] = (uint8_t)i;
     }
     out->n = 0;
@@ -39,7 +41,7 @@ bool axes_make(const struct problem *p, uint64_t ivars, const struct axes_rule *
         const bool alone = !last || set_has(rule->single, order[i]) || set_has(rule->single, last->ivar[0]);
         if (!alone && last->n < AXIS_MAX_IVARS && one_run(p, rule, last->ivar[last->n - 1], order[i])) {
             last->ivar[last->n++] = order[i];
-            last->size *= size;
+            last->size = size_mul(last->size, size);
             continue;
         }
         if (out->n == AXES_MAX) return false;
@@ -51,7 +53,7 @@ bool axes_make(const struct problem *p, uint64_t ivars, const struct axes_rule *
 static int64_t digit_below(const struct problem *p, const struct axis *x, int i)
 {
     int64_t n = 1;
-    for (int k = i + 1; k < x->n; k++) n *= p->loops->ivars.at[x->ivar[k]].size;
+    for (int k = i + 1; k < x->n; k++) n = size_mul(n, p->loops->ivars.at[x->ivar[k]].size);
     return n;
 }
 

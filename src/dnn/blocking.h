@@ -12,6 +12,9 @@
 
 #include "dnn/problem.h"
 
+/* Where sizes vary, blocks, tiles, panels and chunks are constants, chosen for the hints; how many there are is a size.
+ * Tiles of all heights and widths exist then. The last panel of an N that varies (`ragged`) is computed vector by
+ * vector, by tiles that get the number of lanes in use. */
 enum b_source {
     B_PACKED,   /* packed ahead, an operand of the kernel: [outer][chunk][panel][k][width] */
     B_IN_PLACE, /* read where it lies: unit stride along the vector */
@@ -27,6 +30,7 @@ struct blocking_options {
     enum b_source source;
     bool gather;   /* gather a even if that is not necessary */
     bool groups;   /* vectors hold several groups of a grouped convolution */
+    bool counted;  /* a caller says how many elements of the last axis of M there are: `count`, at most its size */
     int64_t fetch; /* B_CALLER: bytes that the next chunk is made from; the tiles of a panel prefetch them */
 };
 #define BLOCKING_MAX_PIXELS 32
@@ -36,7 +40,8 @@ struct blocking {
     struct blocking_options options;
     int lanes, vectors, width; /* width: channels of a panel */
     int rows, cols;            /* pixels of a tile, at most */
-    bool gather;
+    bool gather, ragged;
+    bool runs_vary; /* offsets of the runs of K are computed by the block function */
     /* Index variable of the groups that share vectors, -1: none. With one, the micro-kernel loads vectors of a and
      * spreads each of group_size channels over its group's lanes, instead of one element over all lanes. */
     int group, group_size;
@@ -49,7 +54,7 @@ struct blocking {
     int64_t len, nrun;         /* of a full chunk: elements of a run, number of runs */
     int64_t sum_len, sum_runs; /* what one accumulator adds up: part of a run, or some runs; 0, 0: the whole chunk */
     int64_t box[AXES_MAX], nbox[AXES_MAX], nblock; /* by axis of m: size of a block, number of blocks */
-    int64_t block_tiles;                           /* tiles in a block, at most */
+    int64_t block_tiles, about_tiles;              /* tiles in a block, at most, and about */
     int64_t a_stride[LOOPS_MAX_IVARS];             /* strides of a as the micro-kernel sees it */
     int ngather, gather_dim[SOL_MAX_DIMS]; /* dimensions of a in the order of the gathered block, outermost first */
     /* by dimension of a, at most; gathered: elements of the block */
@@ -77,10 +82,19 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
  * blocks, or they do not fit the cache. */
 bool blocking_try(const struct problem *p, const struct target *t, const struct blocking_options *o, int64_t fewer,
                   struct blocking *b);
-int64_t blocking_tasks(const struct blocking *b);
+int64_t blocking_tasks(const struct blocking *b);   /* a size, as is the other */
 int64_t blocking_scratch(const struct blocking *b); /* bytes */
-/* Lanes of the last panel that are in use. */
+/* Elements of scratch for the gathered block: a vector may reach past its end. */
+int64_t blocking_gathered(const struct blocking *b);
+/* Lanes of the last panel that are in use; of a ragged one, those of a panel. */
 int blocking_last(const struct blocking *b);
+/* Has the last panel tiles of its own? */
+static inline bool blocking_odd(const struct blocking *b)
+{
+    return b->ragged || blocking_last(b) < b->width;
+}
+/* The same blocking with numbers in place of sizes: what costs look at. */
+struct blocking blocking_about(const struct blocking *b);
 
 /* blocking_pack.c: the loops that pack b into panels */
 struct loops *blocking_pack(const struct blocking *b, struct arena *arena);

@@ -12,13 +12,14 @@ static const char *c_type(const struct problem *p)
     return dtype_def(p->dtype)->c_name;
 }
 
-/* The offset of a view at the tile's outer index, pixel and panel. */
-static const char *view_offset(const struct blocking *b, const struct view *v)
+/* The offset of a view at the tile's outer index, pixel and panel; and vector, if it is one of the last panel. */
+static const char *view_offset(const struct blocking *b, const struct view *v, bool part)
 {
     struct offset o = {.arena = b->p->arena, .constant = v->c};
     for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], v->s));
     for (int i = 0; i < b->m.n; i++) offset_add(&o, SAY("m%d", i), axis_stride(&b->m.at[i], v->s));
-    offset_add(&o, "n", v->s[b->p->vector] * b->width);
+    offset_add(&o, "n", size_mul(v->s[b->p->vector], b->width));
+    if (part) offset_add(&o, "v", v->s[b->p->vector]);
     return offset_text(&o);
 }
 
@@ -27,6 +28,27 @@ static const char *view_offset(const struct blocking *b, const struct view *v)
 static int64_t runs_extent(const struct blocking *b, int axis)
 {
     return axis == b->chunk_axis ? b->chunk : b->k.at[axis].size;
+}
+
+/* The same, computed where the function begins. */
+static void run_array(const struct blocking *b, struct text *out, const char *name, const int64_t *stride)
+{
+    struct offset o = {.arena = b->p->arena};
+    int64_t below = 1;
+    for (int i = b->k.n - 2; i >= 0; i--) {
+        const int64_t n = runs_extent(b, i);
+        offset_add(&o, SAY("(r / %lld %% %lld)", (long long)below, (long long)n), axis_stride(&b->k.at[i], stride));
+        below *= n;
+    }
+    text_line(out, "int64_t %s[%lld];", name, (long long)b->nrun);
+    text_line(out, "for (int64_t r = 0; r < %lld; r++) %s[r] = %s;", (long long)b->nrun, name, offset_text(&o));
+}
+
+static void run_arrays(const struct blocking *b, struct text *out)
+{
+    if (!b->runs_vary) return;
+    run_array(b, out, "run_a", b->a_stride);
+    if (b->options.source != B_PACKED) run_array(b, out, "run_b", b->p->b.view.s);
 }
 
 static void run_table(const struct blocking *b, struct text *out, const char *name, const int64_t *stride)
@@ -48,9 +70,9 @@ static void run_table(const struct blocking *b, struct text *out, const char *na
 
 static void outer_digits(const struct blocking *b, struct text *out)
 {
-    int64_t below = b->nouter;
     for (int i = 0; i < b->outer.n; i++) {
-        below /= b->outer.at[i].size;
+        int64_t below = 1;
+        for (int k = i + 1; k < b->outer.n; k++) below = size_mul(below, b->outer.at[k].size);
         const char *at = text_over(b->p->arena, "g", below);
         text_line(out, i ? "const int64_t g%d = %s %% %lld;" : "const int64_t g%d = %s;", i, at,
                   (long long)b->outer.at[i].size);
@@ -59,11 +81,13 @@ static void outer_digits(const struct blocking *b, struct text *out)
 
 static void box_ranges(const struct blocking *b, struct text *out)
 {
-    int64_t below = b->nblock;
     for (int i = 0; i < b->m.n; i++) {
         const long long n = b->nbox[i], size = b->m.at[i].size;
-        below /= n;
-        if (n == 1)
+        int64_t below = 1;
+        for (int k = i + 1; k < b->m.n; k++) below = size_mul(below, b->nbox[k]);
+        if (b->options.counted && i == b->m.n - 1)
+            text_line(out, "const int64_t l%d = 0, h%d = count;", i, i);
+        else if (n == 1)
             text_line(out, "const int64_t l%d = 0, h%d = %lld;", i, i, size);
         else
             text_line(out, "const int64_t c%d = %s %% %lld, l%d = c%d * %lld / %lld, h%d = (c%d + 1) * %lld / %lld;", i,
@@ -133,7 +157,8 @@ static const char *a_position(const struct blocking *b)
     if (b->group >= 0) offset_add(&o, "n", b->width);
     if (!b->gather) {
         for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));
-        if (b->chunk_axis >= 0) offset_add(&o, "q", b->chunk * axis_stride(&b->k.at[b->chunk_axis], b->a_stride));
+        if (b->chunk_axis >= 0)
+            offset_add(&o, "q", size_mul(b->chunk, axis_stride(&b->k.at[b->chunk_axis], b->a_stride)));
         return offset_from(&o, "a");
     }
     for (int i = 0; i < b->k.n; i++) { /* an index variable with a negative stride starts at its end */
@@ -141,7 +166,7 @@ static const char *a_position(const struct blocking *b)
         for (int k = 0; k < x->n; k++) {
             const int64_t s = b->a_stride[x->ivar[k]];
             const int64_t n = i == b->chunk_axis ? b->chunk : p->loops->ivars.at[x->ivar[k]].size;
-            if (s < 0) o.constant -= s * (n - 1);
+            if (s < 0) o.constant = size_sub(o.constant, size_mul(s, size_sub(n, 1)));
         }
     }
     return offset_from(&o, "block_a");
@@ -153,15 +178,16 @@ static const char *b_panel(const struct blocking *b, const char *g, const char *
     if (b->options.source == B_CALLER) return "b";
     if (b->options.source == B_PACKED) {
         struct offset packed = {.arena = p->arena};
-        if (b->nouter > 1) offset_add(&packed, g, b->nchunk * b->panels * b->panel_elements);
+        if (b->nouter != 1) offset_add(&packed, g, b->nchunk * b->panels * b->panel_elements);
         if (b->nchunk > 1) offset_add(&packed, q, b->panels * b->panel_elements);
         offset_add(&packed, n, b->panel_elements);
         return offset_from(&packed, "b");
     }
     struct offset o = {.arena = p->arena, .constant = p->b.view.c};
     for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], p->b.view.s));
-    if (b->chunk_axis >= 0) offset_add(&o, q, b->chunk * axis_stride(&b->k.at[b->chunk_axis], p->b.view.s));
-    offset_add(&o, n, b->width * axis_stride(&b->n, p->b.view.s));
+    if (b->chunk_axis >= 0)
+        offset_add(&o, q, size_mul(b->chunk, axis_stride(&b->k.at[b->chunk_axis], p->b.view.s)));
+    offset_add(&o, n, size_mul(b->width, axis_stride(&b->n, p->b.view.s)));
     return offset_from(&o, "b");
 }
 
@@ -222,7 +248,10 @@ static void panel_loops(const struct blocking *b, struct text *out)
     const long long chunk = b->chunk;
     text_open(out, "{ /* pack the panel of b */");
     text_line(out, "const @real *from = %s;", b_panel(b, "g", "q", "n"));
-    if (blocking_last(b) == b->width)
+    if (b->ragged)
+        text_line(out, "const int64_t lanes = @sol_min_i64(%lld, %lld - n * %lld);", width, (long long)b->n.size,
+                  width);
+    else if (blocking_last(b) == b->width)
         text_line(out, "const int64_t lanes = %lld;", width);
     else
         text_line(out, "const int64_t lanes = n == %lld ? %d : %lld;", (long long)b->panels - 1, blocking_last(b),
@@ -235,7 +264,7 @@ static void panel_loops(const struct blocking *b, struct text *out)
     text_line(out, "const int64_t nrun = %lld%s;", (long long)b->nrun,
               b->chunk_axis >= 0 && b->chunk_axis != run ? SAY(" / %lld * %s", chunk, left) : "");
     text_open(out, "for (int64_t i = 0; i < nrun; i++) {");
-    text_line(out, "const @real *f = from%s;", b->nrun > 1 ? " + @run_b[i]" : "");
+    text_line(out, "const @real *f = from%s;", b->nrun == 1 ? "" : b->runs_vary ? " + run_b[i]" : " + @run_b[i]");
     if (flips(b))
         flip_loops(b, out);
     else {
@@ -253,22 +282,23 @@ static void panel_loops(const struct blocking *b, struct text *out)
 static void next_panel(const struct blocking *b, struct text *out)
 {
     if (b->options.source != B_PACKED) return; /* a caller passes that address, others do not prefetch */
-    const char *g = b->nblock == 1 && b->nouter > 1 ? SAY("(g + 1 < %lld ? g + 1 : 0)", (long long)b->nouter) : "g";
+    const char *g = b->nblock == 1 && b->nouter != 1 ? SAY("(g + 1 < %lld ? g + 1 : 0)", (long long)b->nouter) : "g";
     const char *next = SAY("%s", b_panel(b, g, "0", "lo"));
-    if (b->nchunk > 1)
+    if (b->nchunk != 1)
         next = SAY("q < %lld ? %s : %s", (long long)b->nchunk - 1, b_panel(b, "g", "(q + 1)", "lo"), next);
     text_line(out, "const char *next = (const char *)(n + 1 < hi ? %s : %s);", b_panel(b, "g", "q", "(n + 1)"), next);
 }
 
 /* The tile's function at the loops' position. */
-static const char *tile_name(const struct blocking *b, const struct sizes *sizes)
+static const char *tile_name(const struct blocking *b, const struct sizes *sizes, bool part)
 {
-    const bool odd = blocking_last(b) < b->width;
+    const bool odd = blocking_odd(b);
     const struct tile_size *first = &sizes->first;
     if (sizes->one) return SAY("@tile_%d_%d%s", first->rows, first->cols, first->last ? "_last" : "");
     const char *row = sizes->rows > 1 ? "rows" : SAY("%d", first->rows);
     const char *col = sizes->cols > 1 ? "cols" : SAY("%d", first->cols);
     const char *at = SAY("[%s][%s]", row, col);
+    if (b->ragged) return SAY("%s%s", part ? "@tiles_last" : "@tiles", at);
     if (odd && b->panels > 1) return SAY("(n == %lld ? @tiles_last%s : @tiles%s)", (long long)b->panels - 1, at, at);
     return SAY("%s%s", odd ? "@tiles_last" : "@tiles", at);
 }
@@ -276,10 +306,10 @@ static const char *tile_name(const struct blocking *b, const struct sizes *sizes
 /* Do partial sums wait in scratch, tile by tile? */
 static bool counts_tiles(const struct blocking *b)
 {
-    return b->nchunk > 1 && b->partial < 0;
+    return b->nchunk != 1 && b->partial < 0;
 }
 
-static void tile_values(const struct blocking *b, struct text *out)
+static void tile_values(const struct blocking *b, struct text *out, bool part)
 {
     const struct problem *p = b->p;
     text_line(out, "int64_t value[%d] = {0};", p->loops->ivars.n);
@@ -290,36 +320,57 @@ static void tile_values(const struct blocking *b, struct text *out)
             if (b->outer.at[k].ivar[0] == i) text = SAY("g%d", k);
         for (int k = 0; k < b->m.n; k++)
             if (b->m.at[k].n && b->m.at[k].ivar[0] == i) text = SAY("m%d", k);
-        if (p->vector == i) text = SAY("n * %d", b->width);
+        if (p->vector == i) text = SAY(part ? "n * %d + v" : "n * %d", b->width);
         text_line(out, "value[%d] = %s;", i, text);
     }
 }
 
 /* ", e1 + offset", or ", e1". */
-static void view_argument(const struct blocking *b, struct text *out, int view)
+static void view_argument(const struct blocking *b, struct text *out, int view, bool part)
 {
-    const char *at = view_offset(b, &b->p->view[view]);
+    const char *at = view_offset(b, &b->p->view[view], part);
     text_put(out, strcmp(at, "0") ? ", e%d + %s" : ", e%d", view, at);
 }
 
-static void call_tile(const struct blocking *b, const struct tile_finish *f, const struct sizes *sizes,
+/* part: for vector v of the last panel. */
+static void call_tile(const struct blocking *b, const struct tile_finish *f, const struct sizes *sizes, bool part,
                       struct text *out)
 {
     const struct problem *p = b->p;
-    if (f->value) tile_values(b, out);
-    text_put(out, "%*s%s(%s, w", out->indent * 4, "", tile_name(b, sizes), a_position(b));
+    if (f->value) tile_values(b, out, part);
+    text_put(out, "%*s%s(%s%s, w%s", out->indent * 4, "", tile_name(b, sizes, part), problem_frame_argument(p),
+             a_position(b), part ? " + v" : "");
+    if (b->runs_vary) text_put(out, b->options.source == B_IN_PLACE ? ", run_a, run_b" : ", run_a");
     if (counts_tiles(b))
-        text_put(out, ", block_sums + ((n - lo) * %lld + tile) * %lld, q", (long long)b->block_tiles,
-                 (long long)b->rows * b->cols * b->width);
-    else if (b->nchunk > 1) {
-        view_argument(b, out, b->partial);
+        text_put(out, ", block_sums + ((n - lo) * %lld + tile) * %lld%s, q", (long long)b->block_tiles,
+                 (long long)b->rows * b->cols * b->width, part ? " + v" : "");
+    else if (b->nchunk != 1) {
+        view_argument(b, out, b->partial, part);
         text_put(out, ", q");
     }
     if (tile_fetch_lines(b)) text_put(out, ", next");
     if (f->value) text_put(out, ", value");
     for (int i = 0; i < p->nview; i++)
-        if (f->view[i]) view_argument(b, out, i);
-    text_put(out, ");\n");
+        if (f->view[i]) view_argument(b, out, i, part);
+    text_put(out, part ? ", @sol_min_i64(%d, lanes - v));\n" : ");\n", b->lanes);
+}
+
+static void call_tiles(const struct blocking *b, const struct tile_finish *f, const struct sizes *sizes,
+                       struct text *out)
+{
+    if (b->ragged) {
+        text_line(out, "const int64_t lanes = %lld - n * %d;", (long long)b->n.size, b->width);
+        text_open(out, "if (lanes >= %d) {", b->width);
+        call_tile(b, f, sizes, false, out);
+        text_close(out, "} else {");
+        out->indent++;
+        text_open(out, "for (int64_t v = 0; v < lanes; v += %d) {", b->lanes);
+        call_tile(b, f, sizes, true, out);
+        text_close(out, "}");
+        text_close(out, "}");
+    } else {
+        call_tile(b, f, sizes, false, out);
+    }
     const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / tile_unroll(b));
     if (fetched) text_line(out, "next += %lld; /* prefetched by this tile */", (long long)fetched);
     if (counts_tiles(b)) text_line(out, "tile++;");
@@ -332,16 +383,16 @@ static void operands(const struct blocking *b, const struct tile_finish *f, stru
     text_line(out, "const @real *const b = (const @real *)p[%d];", problem_operand(p, p->b.tensor));
     for (int i = 0; i < p->nview; i++) {
         const char *type = epilogue_pointer(p, i);
-        if (f->view[i] || (b->nchunk > 1 && i == b->partial))
+        if (f->view[i] || (b->nchunk != 1 && i == b->partial))
             text_line(out, "%sconst e%d = (%s)p[%d];", type, i, type, problem_operand(p, p->view[i].tensor));
     }
     int64_t at = 0;
     if (b->gather) {
         text_line(out, "@real *const block_a = scratch;");
-        at += (b->gathered + b->lanes - 1) / b->lanes * b->lanes + b->lanes;
+        at = blocking_gathered(b);
     }
     if (b->partials) text_line(out, "@real *const block_sums = %s;", text_plus(p->arena, "scratch", at));
-    at += b->partials;
+    at = size_add(at, b->partials);
     if (b->options.source == B_SCRATCH)
         text_line(out, "@real *const panel_b = %s;", text_plus(p->arena, "scratch", at));
 }
@@ -352,7 +403,7 @@ static void unused_parameters(const struct blocking *b, struct text *out)
     const bool one = b->options.source == B_CALLER;
     const char *const name[] = {"scratch", "g", "block", "q", "next"};
     const bool used[] = {b->gather || b->partials || b->options.source == B_SCRATCH,
-                         b->outer.n > 0 || (b->options.source == B_PACKED && b->nouter > 1), b->nblock > 1,
+                         b->outer.n > 0 || (b->options.source == B_PACKED && b->nouter != 1), b->nblock != 1,
                          !one || b->chunk_axis >= 0, !one || tile_fetch_lines(b) > 0};
     const char *line = "";
     for (int i = 0; i < COUNT_OF(name); i++)
@@ -365,14 +416,17 @@ static void block_function(const struct blocking *b, const struct tile_finish *f
 {
     const bool one = b->options.source == B_CALLER, chunks = !one && b->chunk_axis >= 0;
     text_put(out, "/* The pixels of one block for %s */\n", one ? "chunk q of panel n" : "the panels [lo, hi)");
-    text_put(out,
-             "@FUNCTION void @block_panels(char *const *p, @real *scratch, int64_t g, int64_t block, int64_t %s)\n{\n",
-             one ? "n, int64_t q, const char *next" : "lo, int64_t hi");
+    text_put(
+        out, "@FUNCTION void @block_panels(%schar *const *p, @real *scratch, int64_t g, int64_t block, int64_t %s%s)\n{\n",
+        problem_frame(b->p), one ? "n, int64_t q, const char *next" : "lo, int64_t hi",
+        b->options.counted ? ", int64_t count" : "");
     out->indent++;
+    problem_open_sizes(b->p, out);
     unused_parameters(b, out);
     operands(b, f, out);
     outer_digits(b, out);
     box_ranges(b, out);
+    run_arrays(b, out);
     if (chunks) text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
     if (b->gather) gather_print(b, out);
     if (!one) text_open(out, "for (int64_t n = lo; n < hi; n++) {");
@@ -382,7 +436,7 @@ static void block_function(const struct blocking *b, const struct tile_finish *f
     next_panel(b, out);
     if (counts_tiles(b)) text_line(out, "int64_t tile = 0;");
     tile_loops(b, sizes, out);
-    call_tile(b, f, sizes, out);
+    call_tiles(b, f, sizes, out);
     close_tile_loops(b, out);
     if (!one) text_close(out, "}");
     if (chunks) text_close(out, "}");
@@ -394,7 +448,7 @@ static void block_function(const struct blocking *b, const struct tile_finish *f
 static void tile_table(const struct blocking *b, const struct sizes *sizes, struct text *out, bool last)
 {
     text_put(out, "@TABLE __typeof__(&@tile_%d_%d%s) @tiles%s[%d][%d] = {", sizes->first.rows, sizes->first.cols,
-             sizes->first.last ? "_last" : "", last ? "_last" : "", b->rows + 1, b->cols + 1);
+             (b->ragged ? last : sizes->first.last) ? "_last" : "", last ? "_last" : "", b->rows + 1, b->cols + 1);
     for (int r = 1; r <= b->rows; r++)
         for (int c = 1; c <= b->cols; c++)
             if (b->used[last][r][c]) text_put(out, "[%d][%d] = @tile_%d_%d%s, ", r, c, r, c, last ? "_last" : "");
@@ -413,8 +467,8 @@ void blocking_print_tasks(const struct blocking *b, struct text *out, const char
     text_open(out, "for (int64_t t = task0; t < task1;) {");
     text_line(out, "const int64_t lo = t %% %lld, hi = @sol_min_i64(%lld, lo + task1 - t), at = t / %lld;",
               (long long)b->panels, (long long)b->panels, (long long)b->panels);
-    text_line(out, "@block_panels(%s, scratch, %s, %s, lo, hi);", operands, text_over(a, "at", b->nblock),
-              text_modulo(a, "at", b->nblock));
+    text_line(out, "@block_panels(%s%s, scratch, %s, %s, lo, hi);", problem_frame_argument(b->p), operands,
+              text_over(a, "at", b->nblock), text_modulo(a, "at", b->nblock));
     text_line(out, "t += hi - lo;");
     text_close(out, "}");
 }
@@ -426,7 +480,7 @@ void blocking_print_head(const struct blocking *b, struct text *out)
 
 void blocking_print_block(const struct blocking *b, struct text *out)
 {
-    if (b->nrun > 1) {
+    if (b->nrun > 1 && !b->runs_vary) {
         text_put(out, "/* offsets of the runs of K in a%s */\n", b->options.source == B_PACKED ? "" : " and b");
         run_table(b, out, "@run_a", b->a_stride);
         if (b->options.source != B_PACKED) run_table(b, out, "@run_b", b->p->b.view.s);
@@ -440,8 +494,8 @@ void blocking_print_block(const struct blocking *b, struct text *out)
             for (int c = 1; c <= b->cols; c++)
                 if (b->used[last][r][c]) tile_print(b, out, &finish, &(struct tile_size){r, c, last});
     const struct sizes sizes = sizes_of(b);
-    const bool odd = blocking_last(b) < b->width;
-    if (!sizes.one && (b->panels > 1 || !odd)) tile_table(b, &sizes, out, false);
+    const bool odd = blocking_odd(b);
+    if (!sizes.one && (b->panels != 1 || !odd)) tile_table(b, &sizes, out, false);
     if (!sizes.one && odd) tile_table(b, &sizes, out, true);
     if (!sizes.one) text_put(out, "\n");
     block_function(b, &finish, &sizes, out);

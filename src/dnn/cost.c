@@ -57,7 +57,7 @@ static int64_t tile_count(const struct blocking *b)
 /* Do the pixels of a tile map to so few sets of L1 (64 sets, at least 8 ways) that each step of K misses? */
 static bool conflicts(const struct blocking *b, double pixels)
 {
-    int64_t s = axis_stride(&b->m.at[b->m.n - 1], b->a_stride) * b->p->bytes, sets = 64;
+    int64_t s = size_hint(axis_stride(&b->m.at[b->m.n - 1], b->a_stride)) * b->p->bytes, sets = 64;
     if (s < 64 || s % 64) return false;
     for (s /= 64; sets > 1 && s % 2 == 0; s /= 2) sets /= 2;
     return pixels > (double)sets * 8;
@@ -69,7 +69,7 @@ static bool crowded(const struct blocking *b)
 {
     enum { WAYS = 16 };
     if (b->options.source != B_IN_PLACE) return false;
-    int64_t s = axis_stride(&b->k.at[b->k.n - 1], b->p->b.view.s) * b->p->bytes;
+    int64_t s = size_hint(axis_stride(&b->k.at[b->k.n - 1], b->p->b.view.s)) * b->p->bytes;
     const int64_t all = b->target->l2 / (WAYS * LINE), lines = (b->width * b->p->bytes + LINE - 1) / LINE;
     int64_t sets = all;
     if (s < LINE || s % LINE) return false;
@@ -83,7 +83,8 @@ static double scattered(const struct blocking *b)
 {
     enum { FAR = 16 * LINE };
     const struct axis *k = &b->k.at[b->k.n - 1];
-    const int64_t a = axis_stride(k, b->a_stride) * b->p->bytes, w = axis_stride(k, b->p->b.view.s) * b->p->bytes;
+    const int64_t a = axis_stride(k, b->a_stride) * b->p->bytes,
+                  w = size_hint(axis_stride(k, b->p->b.view.s)) * b->p->bytes;
     const bool place = b->options.source == B_IN_PLACE && w >= LINE;
     return (a >= FAR ? 1.15 : 1) * (place && a >= LINE ? 1.2 : 1);
 }
@@ -129,7 +130,7 @@ static double reading_a(const struct blocking *b)
     for (int d = 0; d < b->p->a.ndim; d++) /* overlapping windows read the same elements */
         for (int i = 0; i < b->p->a.index[d].n && b->p->a.index[d].n > 1; i++)
             if (set_has(b->p->k, b->p->a.index[d].ivar[i]))
-                taps *= b->p->loops->ivars.at[b->p->a.index[d].ivar[i]].size;
+                taps *= size_about(b->p->loops->ivars.at[b->p->a.index[d].ivar[i]].size);
     const double bytes =
         (b->gather ? (double)b->gathered : (double)(box * b->nrun * b->len) / (double)taps) * b->p->bytes;
     if (bytes < (double)t->l1 * 0.6) return 0;
@@ -265,11 +266,12 @@ double cost_foreign(const struct problem *p, const struct target *t, int64_t tas
            KERNEL_STEP_NS;
 }
 
-double cost_blocking(const struct blocking *b)
+double cost_blocking(const struct blocking *sized)
 {
+    const struct blocking about = blocking_about(sized), *b = &about;
     const struct target *t = b->target;
     const int64_t tiles = tile_count(b), tasks = blocking_tasks(b);
-    const double pixels = (double)problem_size(b->p, b->p->m) / (double)tiles;
+    const double pixels = (double)problem_about(b->p, b->p->m) / (double)tiles;
     double cycles = (double)(tiles * b->panels * b->nouter) * tile_cycles(b, pixels) + gather_cycles(b);
     if (b->nouter > 1) cycles += (double)(b->nouter * b->nblock) * constants.start;
     if (b->options.source == B_SCRATCH)

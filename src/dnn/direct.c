@@ -95,4 +95,4 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 }
 
 const struct solver dnn_direct = {
-    .name = "direct", .blocks = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "direct", .blocks = true, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};

@@ -68,6 +68,47 @@ static const char *address(struct epilogue *e, struct text *out, int view)
     return strcmp(at, "0") ? SAY(e, "(e%d + %s)", view, at) : SAY(e, "e%d", view);
 }
 
+static void copy_function(int lanes, int bytes, struct text *out)
+{
+    text_put(out, "/* Copies elements of a vector, each of %d bytes. */\n", bytes);
+    text_put(out, "@HELPER void @copy_part%d(void *to, const void *from, int64_t n)\n{\n", bytes);
+    out->indent++;
+    text_line(out, "char *t = to;");
+    text_line(out, "const char *s = from;");
+    for (int n = lanes; n; n /= 2) {
+        text_open(out, "if (n & %d) {", n);
+        text_line(out, "__builtin_memcpy(t, s, %d);", n * bytes);
+        if (n > 1) text_line(out, "t += %d, s += %d;", n * bytes, n * bytes);
+        text_close(out, "}");
+    }
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+void epilogue_copy_functions(const struct problem *p, int lanes, struct text *out)
+{
+    bool wide = p->bytes == 8, narrow = p->bytes == 4;
+    for (int i = 0; i < p->nview; i++) {
+        const enum sol_dtype t = p->loops->tensors.at[p->view[i].tensor].dtype;
+        wide |= t == SOL_F64;
+        narrow |= t == SOL_F32;
+    }
+    if (narrow) copy_function(lanes, 4, out);
+    if (wide) copy_function(lanes, 8, out);
+}
+
+const char *epilogue_copy(const struct problem *p, const char *to, const char *from, int valid, int bytes)
+{
+    if (valid == EPILOGUE_PART) return arena_printf(p->arena, "@copy_part%d(%s, %s, valid);", bytes, to, from);
+    return arena_printf(p->arena, "__builtin_memcpy(%s, %s, %d);", to, from, valid * bytes);
+}
+
+/* How many lanes are in use, as C text. */
+static const char *lanes_in_use(const struct epilogue *e, int valid)
+{
+    return valid == EPILOGUE_PART ? "valid" : SAY(e, "%d", valid);
+}
+
 /* A load of `valid` lanes, as the text of a vector. */
 static const char *load(struct epilogue *e, struct text *out, int view, int valid)
 {
@@ -79,9 +120,10 @@ static const char *load(struct epilogue *e, struct text *out, int view, int vali
     const char *name = SAY(e, "x%d_", e->temps++);
     text_line(out, "%s %s = {0};", type, name);
     if (step == 1 && is_register_type(t))
-        text_line(out, "__builtin_memcpy(&%s, %s, %d);", name, at, valid * dtype_def(t)->bytes);
+        text_line(out, "%s", epilogue_copy(e->p, SAY(e, "&%s", name), at, valid, dtype_def(t)->bytes));
     else
-        text_line(out, "for (int l = 0; l < %d; l++) %s[l] = %s[l * %lld];", valid, name, at, (long long)step);
+        text_line(out, "for (int l = 0; l < %s; l++) %s[l] = %s[l * %lld];", lanes_in_use(e, valid), name, at,
+                  (long long)step);
     return name;
 }
 
@@ -104,11 +146,11 @@ static void store(struct epilogue *e, struct text *out, int view, const char *va
         if (valid == e->lanes)
             text_line(out, "*(%s *)%s = %s;", vector_type(e, t), at, value);
         else
-            text_line(out, "__builtin_memcpy(%s, &%s, %d);", at, value, valid * d->bytes);
+            text_line(out, "%s", epilogue_copy(e->p, at, SAY(e, "&%s", value), valid, d->bytes));
         return;
     }
-    text_line(out, "for (int l = 0; l < %d; l++) %s[l * %lld] = (%s)%s[l];", valid, at, (long long)step, d->c_name,
-              value);
+    text_line(out, "for (int l = 0; l < %s; l++) %s[l * %lld] = (%s)%s[l];", lanes_in_use(e, valid), at,
+              (long long)step, d->c_name, value);
 }
 
 static const char *read_hook(void *user, struct print_expr *pe, int32_t node)
@@ -126,7 +168,7 @@ static const char *read_hook(void *user, struct print_expr *pe, int32_t node)
     const int64_t step = vector_stride(e, view);
     const char *lane = pe->lane && step ? pe->lane : "0";
     if (w->valid < e->lanes && *lane != '0') /* lanes past the end read what the first lane reads */
-        lane = SAY(e, "(%s < %d ? %s : 0)", lane, w->valid, lane);
+        lane = SAY(e, "(%s < %s ? %s : 0)", lane, lanes_in_use(e, w->valid), lane);
     if (e->held[view]) return SAY(e, "%s[%s]", e->held[view], lane);
     return SAY(e, step == 1 || *lane == '0' ? "%s[%s]" : "%s[%s * %lld]", address(e, pe->out, view), lane,
                (long long)step);

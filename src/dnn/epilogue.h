@@ -4,6 +4,8 @@
 
 #include "dnn/problem.h"
 
+/* The number of lanes in use is the variable `valid` of the function that is printed. */
+#define EPILOGUE_PART (-1)
 struct epilogue {
     const struct problem *p;
     const struct target *target;
@@ -26,6 +28,9 @@ const char *epilogue_type(const struct epilogue *e);
 const char *epilogue_view_type(const struct epilogue *e, int view);
 /* "const float *": how a pointer to the elements of a view is declared. */
 const char *epilogue_pointer(const struct problem *p, int view);
+/* The functions that copy a part of a vector, for EPILOGUE_PART; a call of one, or of memcpy. */
+void epilogue_copy_functions(const struct problem *p, int lanes, struct text *out);
+const char *epilogue_copy(const struct problem *p, const char *to, const char *from, int valid, int bytes);
 /* Prints the statements that take the sums from the variable `sum` to memory. Only the first `valid` lanes are
  * stored. */
 void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int valid);

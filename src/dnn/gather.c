@@ -6,6 +6,8 @@
  * rows. */
 #include "dnn/blocking.h"
 
+#include <stdlib.h>
+
 #define SAY(...) arena_printf(b->p->arena, __VA_ARGS__)
 
 static int axis_of(const struct axes *x, int ivar)
@@ -34,7 +36,7 @@ static const char *first_index(const struct blocking *b, int d)
     struct offset o = {.arena = b->p->arena, .constant = f->c};
     for (int i = 0; i < f->n; i++) {
         const int ivar = f->ivar[i];
-        const int64_t coef = f->coef[i];
+        const int64_t coef = f->coef[i]; /* a number: plan_gather rejects others */
         const int m = axis_of(&b->m, ivar), g = axis_of(&b->outer, ivar);
         if (m >= 0)
             offset_add(&o, SAY("l%d", m), coef);
@@ -44,7 +46,7 @@ static const char *first_index(const struct blocking *b, int d)
             offset_add(&o, axis_digit(b->p, &b->outer.at[g], k, SAY("g%d", g)), coef);
         } else {
             if (is_cut(b, ivar)) offset_add(&o, "q", coef * b->chunk);
-            if (coef < 0) o.constant += coef * (extent_of(b, ivar) - 1);
+            if (coef < 0) o.constant = size_add(o.constant, size_mul(coef, size_sub(extent_of(b, ivar), 1)));
         }
     }
     return offset_text(&o);
@@ -58,9 +60,9 @@ static const char *count(const struct blocking *b, int d)
         const int ivar = f->ivar[i], m = axis_of(&b->m, ivar);
         if (m >= 0) {
             offset_add(&o, SAY(f->coef[i] == 1 ? "h%d - l%d" : "(h%d - l%d)", m, m), f->coef[i]);
-            o.constant -= f->coef[i];
+            o.constant = size_sub(o.constant, f->coef[i]);
         } else if (set_has(b->p->k, ivar) || ivar == b->group) {
-            o.constant += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (extent_of(b, ivar) - 1);
+            o.constant = size_add(o.constant, size_mul(llabs(f->coef[i]), size_sub(extent_of(b, ivar), 1)));
         }
     }
     return offset_text(&o);
@@ -71,7 +73,7 @@ static bool clips(const struct blocking *b, int d)
     if (b->p->a.border[d]) return true;
     const struct affine *f = &b->p->a.index[d];
     for (int i = 0; i < f->n; i++)
-        if (is_cut(b, f->ivar[i]) && b->k.at[b->chunk_axis].size % b->chunk) return true;
+        if (is_cut(b, f->ivar[i]) && size_mod(b->k.at[b->chunk_axis].size, b->chunk)) return true;
     return false;
 }
 
@@ -90,7 +92,7 @@ static void ranges(const struct blocking *b, struct text *out)
             text_line(out, "const int64_t f%d = 0, t%d = n%d;", d, d, d);
             continue;
         }
-        const int64_t low = -m->halo_low[d], high = t->shape[d] + m->halo_high[d];
+        const int64_t low = -m->halo_low[d], high = size_add(t->shape[d], m->halo_high[d]);
         text_line(out, "const int64_t f%d = @sol_min_i64(n%d, @sol_max_i64(0, %lld - i%d));", d, d, (long long)low, d);
         text_line(out, "const int64_t t%d = @sol_max_i64(f%d, @sol_min_i64(n%d, %lld - i%d));", d, d, d,
                   (long long)high, d);
@@ -104,7 +106,7 @@ static void zero(const struct blocking *b, struct text *out, int d, const char *
     for (int side = 0; side < 2; side++)
         text_line(out, "for (int64_t z = %s; z < %s; z++) __builtin_memset(%s + %s, 0, %lld);",
                   side ? SAY("t%d", d) : "0", side ? SAY("n%d", d) : SAY("f%d", d), at,
-                  text_times(b->p->arena, "z", row), row * b->p->bytes);
+                  text_times(b->p->arena, "z", row), (long long)size_mul(row, b->p->bytes));
 }
 
 /* The address of element d<dim> from `base` on. */
@@ -118,7 +120,7 @@ static void copy(const struct blocking *b, struct text *out, int outer, int inne
 {
     const int64_t *s = b->p->c->memory[b->p->a.tensor].stride;
     if (outer >= 0) zero(b, out, outer, to);
-    if (outer >= 0 && s[inner] != 1 && s[outer] < s[inner] && !b->p->a.border[inner]) {
+    if (outer >= 0 && s[inner] != 1 && stride_about(s[outer]) < stride_about(s[inner]) && !b->p->a.border[inner]) {
         const int swap = outer;
         outer = inner;
         inner = swap;
@@ -130,7 +132,8 @@ static void copy(const struct blocking *b, struct text *out, int outer, int inne
     }
     text_line(out, "@real *const to = %s;", to);
     text_line(out, "const @real *const from = %s;", from);
-    if (outer < 0 || b->gather_stride[outer] > b->gather_stride[inner]) zero(b, out, inner, "to");
+    if (outer < 0 || stride_about(b->gather_stride[outer]) > stride_about(b->gather_stride[inner]))
+        zero(b, out, inner, "to");
     const char *at = SAY("d%d", inner);
     text_line(out, "for (int64_t %s = f%d; %s < t%d; %s++) to[%s] = from[%s];", at, inner, at, inner, at,
               text_times(b->p->arena, at, b->gather_stride[inner]), text_times(b->p->arena, at, s[inner]));

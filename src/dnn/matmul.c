@@ -8,7 +8,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
 {
     if (!problem_make(sc->arena, c, swap, out, why)) return false;
     *why = "a short sum for each element of one factor";
-    return problem_size(out, out->k) >= 8 || (problem_size(out, out->m) > 1 && problem_size(out, out->n) > 1);
+    return problem_about(out, out->k) >= 8 || (problem_about(out, out->m) > 1 && problem_about(out, out->n) > 1);
 }
 
 /* Either factor may be b. The cost decides, as for the rest of a variant. */
@@ -73,4 +73,4 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 }
 
 const struct solver dnn_matmul = {
-    .name = "matmul", .blocks = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "matmul", .blocks = true, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};

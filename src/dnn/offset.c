@@ -9,7 +9,7 @@ void offset_add(struct offset *o, const char *index, int64_t stride)
 {
     if (!stride) return;
     if (isdigit((unsigned char)*index) && !index[strspn(index, "0123456789")])
-        o->constant += strtoll(index, NULL, 10) * stride;
+        o->constant = size_add(o->constant, size_mul(strtoll(index, NULL, 10), stride));
     else
         o->terms = arena_printf(o->arena, stride == 1 ? "%s%s%s" : "%s%s%s * %lld", o->terms ? o->terms : "",
                                 o->terms ? " + " : "", index, (long long)stride);

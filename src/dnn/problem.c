@@ -19,8 +19,35 @@ int64_t problem_size(const struct problem *p, uint64_t ivars)
 {
     int64_t n = 1;
     for (int i = 0; i < p->loops->ivars.n; i++)
-        if (set_has(ivars, i)) n *= p->loops->ivars.at[i].size;
+        if (set_has(ivars, i)) n = size_mul(n, p->loops->ivars.at[i].size);
     return n;
+}
+
+int64_t problem_about(const struct problem *p, uint64_t ivars)
+{
+    return size_about(problem_size(p, ivars));
+}
+
+int64_t stride_about(int64_t s)
+{
+    return llabs(size_hint(s));
+}
+
+const char *problem_frame(const struct problem *p)
+{
+    return p->varies ? "const struct sol_frame *f, " : "";
+}
+
+const char *problem_frame_argument(const struct problem *p)
+{
+    return p->varies ? "f, " : "";
+}
+
+void problem_open_sizes(const struct problem *p, struct text *out)
+{
+    if (!p->varies) return;
+    kernel_open_sizes(out);
+    text_line(out, "(void)f;");
 }
 
 int problem_operand(const struct problem *p, int tensor)
@@ -93,7 +120,7 @@ static bool affine_add(struct affine *sum, int ivar, int64_t coef)
     int i = 0;
     while (i < sum->n && sum->ivar[i] != ivar) i++;
     if (i < sum->n) {
-        sum->coef[i] += coef;
+        sum->coef[i] = size_add(sum->coef[i], coef);
         return true;
     }
     if (sum->n == COUNT_OF(sum->ivar)) return false;
@@ -109,9 +136,9 @@ static bool to_root(const struct problem *p, int stmt, const struct affine *f, s
     const struct affine *map = p->map[stmt];
     for (int i = 0; i < f->n; i++) {
         const struct affine *m = &map[f->ivar[i]];
-        out->c += f->coef[i] * m->c;
+        out->c = size_add(out->c, size_mul(f->coef[i], m->c));
         for (int k = 0; k < m->n; k++)
-            if (!affine_add(out, m->ivar[k], f->coef[i] * m->coef[k])) return false;
+            if (!affine_add(out, m->ivar[k], size_mul(f->coef[i], m->coef[k]))) return false;
     }
     return true;
 }
@@ -126,10 +153,19 @@ static bool make_view(const struct problem *p, int stmt, int tensor, int32_t fir
         struct affine f, r;
         if (!ex_affine(p->loops, i, &f) || !to_root(p, stmt, &f, &r)) return false;
         const int64_t stride = p->c->memory[tensor].stride[d];
-        out->c += r.c * stride;
-        for (int k = 0; k < r.n; k++) out->s[r.ivar[k]] += r.coef[k] * stride;
+        out->c = size_add(out->c, size_mul(r.c, stride));
+        for (int k = 0; k < r.n; k++)
+            out->s[r.ivar[k]] = size_add(out->s[r.ivar[k]], size_mul(r.coef[k], stride));
     }
-    return true;
+    for (int i = 0; i < p->loops->ivars.n; i++)
+        if (out->s[i] == SIZE_BAD) return false;
+    return out->c != SIZE_BAD;
+}
+
+/* Are indices of that range inside of a dimension with so many elements around it, whatever varies? */
+static bool is_inside(int64_t low, int64_t high, int64_t size, int64_t before, int64_t behind)
+{
+    return size_le(-before, low) && size_lt(high, size_add(size, behind));
 }
 
 static bool may_leave(const struct problem *p, const struct ex *read, const struct memory *m)
@@ -138,9 +174,9 @@ static bool may_leave(const struct problem *p, const struct ex *read, const stru
     int d = 0;
     for (int32_t i = read->a; i; i = at(p->loops, i)->next, d++) {
         int64_t low, high;
-        if (!ex_range(p->loops, i, &low, &high)) return true;
+        if (!ex_bounds(p->loops, i, &low, &high)) return true;
         const int64_t before = m ? m->halo_low[d] : 0, behind = m ? m->halo_high[d] : 0;
-        if (low < -before || high >= t->shape[d] + behind) return true;
+        if (!is_inside(low, high, t->shape[d], before, behind)) return true;
     }
     return false;
 }
@@ -194,10 +230,10 @@ static bool make_operand(struct problem *p, int32_t node, struct operand *o)
     for (int32_t i = e->a; i; i = at(p->loops, i)->next, d++) {
         int64_t low, high;
         ex_affine(p->loops, i, &o->index[d]);
-        if (!ex_range(p->loops, i, &low, &high)) return false;
-        o->border[d] = low < -m->halo_low[d] || high >= t->shape[d] + m->halo_high[d];
+        if (!ex_bounds(p->loops, i, &low, &high)) return false;
+        o->border[d] = !is_inside(low, high, t->shape[d], m->halo_low[d], m->halo_high[d]);
         o->any_border |= o->border[d];
-        if ((low < 0 || high >= t->shape[d]) && (!e->b || !ex_is_zero(p->loops, e->b))) return false;
+        if (!is_inside(low, high, t->shape[d], 0, 0) && (!e->b || !ex_is_zero(p->loops, e->b))) return false;
     }
     return true;
 }
@@ -248,8 +284,12 @@ static bool same_affine(const struct affine *a, const struct affine *b)
 static int64_t affine_count(const struct problem *p, const struct affine *f)
 {
     int64_t n = 1;
-    for (int i = 0; i < f->n; i++)
-        n += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (p->loops->ivars.at[f->ivar[i]].size - 1);
+    for (int i = 0; i < f->n; i++) {
+        const bool falls = size_le(f->coef[i], 0);
+        if (!falls && !size_le(0, f->coef[i])) return SIZE_BAD;
+        const int64_t coef = falls ? size_sub(0, f->coef[i]) : f->coef[i];
+        n = size_add(n, size_mul(coef, size_sub(p->loops->ivars.at[f->ivar[i]].size, 1)));
+    }
     return n;
 }
 
@@ -443,7 +483,7 @@ static bool choose_vector(struct problem *p)
         int unit = 0;
         for (int v = 0; v < p->nview; v++) unit += !p->view[v].node && p->view[v].s[i] == 1;
         const int64_t s = first->s[i], old = p->vector < 0 ? 0 : first->s[p->vector];
-        if (unit < best || (unit == best && llabs(s) >= llabs(old))) continue;
+        if (unit < best || (unit == best && stride_about(s) >= stride_about(old))) continue;
         best = unit;
         p->vector = i;
         p->unit = unit == stores;
@@ -459,6 +499,7 @@ bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struc
     p->arena = arena;
     p->c = c;
     p->was = c->loops;
+    p->varies = cluster_varies(c);
     if (c->anchor) FAIL("there are statements before the anchor");
     const struct loops_stmt *anchor = &c->loops->stmts.at[c->anchor];
     int32_t node;

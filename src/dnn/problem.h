@@ -11,7 +11,8 @@
 
 #define PROBLEM_MAX_VIEWS 16
 
-struct view { /* an element offset from the tensor's element 0: c + sum of s[index variable] * index variable */
+/* An element offset from the tensor's element 0: c + sum of s[index variable] * index variable. These are sizes. */
+struct view {
     int stmt;
     int32_t node; /* the EX_READ; 0: the statement's store */
     int tensor;
@@ -33,6 +34,7 @@ struct problem {
     int sum;
     enum sol_dtype dtype;
     int bytes;               /* of an element */
+    bool varies;             /* a size or a stride of the cluster varies: functions get the frame, `f` */
     uint64_t batch, m, n, k; /* sets of index variables */
     uint64_t valued;         /* index variables whose value the epilogue uses */
     struct operand a, b;
@@ -60,7 +62,20 @@ static inline bool set_has(uint64_t set, int ivar)
 {
     return set >> ivar & 1;
 }
-int64_t problem_size(const struct problem *p, uint64_t ivars); /* product of the index variables' sizes */
+int64_t problem_size(const struct problem *p, uint64_t ivars); /* product of the index variables' sizes, a size */
+/* A size as costs and cuts see it, and that product. */
+static inline int64_t size_about(int64_t s)
+{
+    return size_varies(s) ? MAX(1, size_hint(s)) : s;
+}
+int64_t problem_about(const struct problem *p, uint64_t ivars);
+/* The magnitude of a stride, about. */
+int64_t stride_about(int64_t s);
+/* The beginning of a kernel's own functions where sizes vary: a first parameter, its argument, and what declares the
+ * dimensions. Nothing otherwise. */
+const char *problem_frame(const struct problem *p);
+const char *problem_frame_argument(const struct problem *p);
+void problem_open_sizes(const struct problem *p, struct text *out);
 /* The number i of a tensor in the kernel's operands p[i]. */
 int problem_operand(const struct problem *p, int tensor);
 int problem_work(const struct problem *p); /* that of the first work buffer */
@@ -109,6 +124,7 @@ struct axes_rule {
 struct axes_rule axes_rule_epilogue(const struct problem *p, uint64_t single);
 /* Makes axes of the index variables of a set. False: there are too many axes. */
 bool axes_make(const struct problem *p, uint64_t ivars, const struct axes_rule *rule, struct axes *out);
+int64_t axes_size(const struct axes *x); /* the product of their sizes */
 static inline int64_t axis_stride(const struct axis *x, const int64_t *stride)
 {
     return x->n ? stride[x->ivar[x->n - 1]] : 0;

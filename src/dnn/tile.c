@@ -15,8 +15,9 @@
 struct tile {
     const struct blocking *b;
     struct text *out;
-    const char *name;              /* "1_5", "1_5_last" */
-    int rows, cols, vectors, last; /* last: lanes in use of the last vector */
+    const char *name; /* "1_5", "1_5_last" */
+    int rows, cols, vectors;
+    int last; /* lanes in use of the last vector; EPILOGUE_PART: the tile is told */
     const char *type;
     const struct tile_finish *finish;
     /* the position that is printed: numbers, or names of variables in a loop */
@@ -41,7 +42,7 @@ static const char *place(void *user, struct text *out, int view)
     struct offset o = {.arena = t->b->p->arena};
     offset_add(&o, t->row, row_stride(t->b, s));
     offset_add(&o, t->col, col_stride(t->b, s));
-    offset_add(&o, t->vec, s[t->b->p->vector] * t->b->lanes);
+    offset_add(&o, t->vec, size_mul(s[t->b->p->vector], t->b->lanes));
     return offset_text(&o);
 }
 
@@ -67,14 +68,23 @@ static const char *ivar_value(void *user, int ivar)
 static void head(const struct tile *t)
 {
     const struct blocking *b = t->b;
-    text_put(t->out, "@NOINLINE void @tile_%s(const @real *x, const @real *w", t->name);
-    if (b->nchunk > 1) text_put(t->out, ", @real *sums, int64_t chunk");
+    text_put(t->out, "@NOINLINE void @tile_%s(%sconst @real *x, const @real *w", t->name, problem_frame(b->p));
+    if (b->runs_vary)
+        text_put(t->out, ", const int64_t *run_a%s", b->options.source == B_IN_PLACE ? ", const int64_t *run_b" : "");
+    if (b->nchunk != 1) text_put(t->out, ", @real *sums, int64_t chunk");
     if (tile_fetch_lines(b)) text_put(t->out, ", const char *next");
     if (t->finish->value) text_put(t->out, ", const int64_t *value");
     for (int i = 0; i < b->p->nview; i++)
         if (t->finish->view[i]) text_put(t->out, ", %se%d", epilogue_pointer(b->p, i), i);
-    text_put(t->out, ")\n{\n");
+    text_put(t->out, t->last == EPILOGUE_PART ? ", int64_t valid)\n{\n" : ")\n{\n");
     t->out->indent++;
+    problem_open_sizes(b->p, t->out);
+}
+
+/* The offset of a pixel of a tile. */
+static int64_t pixel_offset(const struct blocking *b, const int64_t *stride, int r, int c)
+{
+    return size_add(size_mul(r, row_stride(b, stride)), size_mul(c, col_stride(b, stride)));
 }
 
 static const char *acc(const struct tile *t, int r, int c, int v)
@@ -89,23 +99,21 @@ static const char *partial(const struct tile *t, int r, int c, int v)
     int64_t at;
     if (b->partial < 0)
         at = ((int64_t)(r * t->cols + c) * b->vectors + v) * b->lanes;
-    else {
-        const int64_t *s = b->p->view[b->partial].s;
-        at = r * row_stride(b, s) + c * col_stride(b, s) + v * b->lanes;
-    }
+    else
+        at = size_add(pixel_offset(b, b->p->view[b->partial].s, r, c), v * b->lanes);
     return at ? SAY("(sums + %lld)", (long long)at) : "sums";
 }
 
 /* Where the sums of earlier pieces lie, as a vector. */
 static const char *earlier_sums(const struct tile *t, int r, int c, int v)
 {
-    if (t->b->nchunk > 1) return SAY("*(%s *)%s", t->type, partial(t, r, c, v));
+    if (t->b->nchunk != 1) return SAY("*(%s *)%s", t->type, partial(t, r, c, v));
     return SAY("total[%d]", (r * t->cols + c) * t->vectors + v);
 }
 
 static bool is_part(const struct tile *t, int v)
 {
-    return v == t->vectors - 1 && t->last < t->b->lanes && t->b->partial >= 0 && t->b->nchunk > 1;
+    return v == t->vectors - 1 && t->last < t->b->lanes && t->b->partial >= 0 && t->b->nchunk != 1;
 }
 
 #define EACH(t, r, c, v)                    \
@@ -128,7 +136,7 @@ static void start(const struct tile *t)
     if (has_pieces(b) && b->nchunk == 1)
         text_line(t->out, "volatile %s total[%d]; /* in memory: registers are for the sums */", t->type,
                   t->rows * t->cols * t->vectors);
-    if (has_pieces(b)) text_line(t->out, "int64_t begun = %s;", b->nchunk > 1 ? "chunk" : "0");
+    if (has_pieces(b)) text_line(t->out, "int64_t begun = %s;", b->nchunk != 1 ? "chunk" : "0");
 }
 
 static void clear(const struct tile *t)
@@ -158,7 +166,7 @@ static void step_macro(const struct tile *t, int64_t pitch)
     lines_end(&lines);
     for (int i = 0; i < t->rows * t->cols; i++) {
         const int r = i / t->cols, c = i % t->cols;
-        const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride);
+        const int64_t at = pixel_offset(b, b->a_stride, r, c);
         const char *one =
             SAY("{ const @real s = xk[u%s%s];", ks == 1 ? "" : SAY(" * %lld", (long long)ks), plus(t, at));
         for (int v = 0; v < t->vectors; v++) one = SAY("%s %s += s * w%d;", one, acc(t, r, c, v), v);
@@ -178,7 +186,7 @@ static void group_run(const struct tile *t)
         text_line(t->out, "const %s w%d = *(const %s *)(wk + %d);", t->type, u, t->type, u * b->width);
     for (int r = 0; r < t->rows; r++)
         for (int c = 0; c < t->cols; c++) {
-            const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride);
+            const int64_t at = pixel_offset(b, b->a_stride, r, c);
             text_open(t->out, "{");
             text_line(t->out, "const %s v = *(const %s *)(xk + %lld);", t->type, t->type, (long long)at);
             for (int u = 0; u < n; u++) {
@@ -194,13 +202,15 @@ static void group_run(const struct tile *t)
 int tile_unroll(const struct blocking *b)
 {
     if (b->group >= 0) return b->group_size;
-    return b->len < 64 && b->len % TILE_UNROLL && b->len % 3 == 0 ? 3 : TILE_UNROLL;
+    return !size_varies(b->len) && b->len < 64 && b->len % TILE_UNROLL && b->len % 3 == 0 ? 3 : TILE_UNROLL;
 }
 
 int tile_fetch_lines(const struct blocking *b)
 {
-    const int64_t bytes = b->options.source == B_PACKED ? b->panel_elements * b->p->bytes : b->options.fetch;
-    const int64_t lines = 64 * b->block_tiles * b->nrun * b->len; /* one for each step of K */
+    const bool packed = b->options.source == B_PACKED;
+    const int64_t bytes = packed ? b->panel_elements * b->p->bytes : b->options.fetch;
+    if (!bytes) return 0;
+    const int64_t lines = 64 * b->about_tiles * b->nrun * b->len; /* one for each step of K */
     return (int)((bytes * tile_unroll(b) + lines - 1) / lines);
 }
 
@@ -210,8 +220,8 @@ static void steps(const struct tile *t, int64_t pitch, int64_t last)
     const struct blocking *b = t->b;
     const long long ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride), width = pitch;
     const int unroll = tile_unroll(b), lines = tile_fetch_lines(b);
-    text_open(t->out, "for (; k >= %d; k -= %d, xk += %lld, wk += %lld) {", unroll, unroll, unroll * ks,
-              unroll * width);
+    text_open(t->out, "for (; k >= %d; k -= %d, xk += %lld, wk += %lld) {", unroll, unroll,
+              (long long)size_mul(unroll, ks), (long long)size_mul(unroll, width));
     for (int i = 0; i < lines; i++) text_line(t->out, "__builtin_prefetch(next%s, 0, 2);", plus(t, 64 * i));
     if (lines) text_line(t->out, "next += %d;", 64 * lines);
     if (b->group >= 0) {
@@ -222,14 +232,14 @@ static void steps(const struct tile *t, int64_t pitch, int64_t last)
         text_line(t->out, "%s", all);
     }
     text_close(t->out, "}");
-    if (b->len % unroll || last % unroll)
+    if (size_varies(b->len) || size_varies(last) || b->len % unroll || last % unroll)
         text_line(t->out, "for (; k > 0; k--, xk += %lld, wk += %lld) @step_%s(0)", ks, width, t->name);
 }
 
 /* The part of K that a chunk has; the last chunk may have less. */
 struct extent {
     const char *len, *nrun; /* as C text */
-    int64_t pitch, last;    /* of weights; a number of steps that occurs beside b->len */
+    int64_t pitch, last;    /* of weights; a number of steps that occurs beside b->len, a size */
 };
 
 static struct extent extent_of(const struct tile *t)
@@ -237,10 +247,20 @@ static struct extent extent_of(const struct tile *t)
     const struct blocking *b = t->b;
     const struct axis *run = &b->k.at[b->k.n - 1];
     const bool inner = b->chunk_axis == b->k.n - 1;
-    const int64_t left = b->chunk_axis < 0 ? b->chunk : b->k.at[b->chunk_axis].size - (b->nchunk - 1) * b->chunk;
+    const int64_t size = b->chunk_axis < 0 ? b->chunk : b->k.at[b->chunk_axis].size;
+    const int64_t left = size_varies(size) ? size : size - (b->nchunk - 1) * b->chunk;
     struct extent e = {SAY("%lld", (long long)b->len), SAY("%lld", (long long)b->nrun), b->width, b->len};
     if (b->options.source == B_IN_PLACE) e.pitch = axis_stride(run, b->p->b.view.s);
-    if (left == b->chunk) return e;
+    if (left == b->chunk || b->chunk_axis < 0) return e;
+    if (size_varies(size)) {
+        const char *part = SAY("@sol_min_i64(%lld, %lld - chunk * %lld)", (long long)b->chunk, (long long)size,
+                               (long long)b->chunk);
+        if (inner)
+            e.len = part, e.last = size;
+        else
+            e.nrun = SAY("%lld * %s", (long long)(b->nrun / b->chunk), part);
+        return e;
+    }
     const char *is_last = SAY("chunk == %lld", (long long)b->nchunk - 1);
     if (inner) {
         e.len = SAY("(%s ? %lld : %lld)", is_last, (long long)left, (long long)b->len);
@@ -255,9 +275,9 @@ static struct extent extent_of(const struct tile *t)
 static void begin_run(const struct tile *t, const char *declare)
 {
     const struct blocking *b = t->b;
-    text_line(t->out, "%sxk = x%s;", declare, b->nrun > 1 ? " + @run_a[i]" : "");
+    text_line(t->out, "%sxk = x%s;", declare, b->nrun == 1 ? "" : b->runs_vary ? " + run_a[i]" : " + @run_a[i]");
     if (b->nrun == 1) return;
-    if (b->options.source == B_IN_PLACE) text_line(t->out, "wk = w + @run_b[i];");
+    if (b->options.source == B_IN_PLACE) text_line(t->out, "wk = w + %srun_b[i];", b->runs_vary ? "" : "@");
     if (b->options.source == B_PACKED) text_line(t->out, "wk = w + i * %lld;", (long long)(b->len * b->width));
 }
 
@@ -269,8 +289,9 @@ static void add_earlier_sums(const struct tile *t, const char *condition)
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            lines_add(&lines, SAY("{ %s s = {0}; __builtin_memcpy(&s, %s, %d); %s += s; }", t->type,
-                                  partial(t, r, c, v), t->last * t->b->p->bytes, acc(t, r, c, v)));
+            lines_add(&lines, SAY("{ %s s = {0}; %s %s += s; }", t->type,
+                                  epilogue_copy(t->b->p, "&s", partial(t, r, c, v), t->last, t->b->p->bytes),
+                                  acc(t, r, c, v)));
         else
             lines_add(&lines, SAY("%s += %s;", acc(t, r, c, v), earlier_sums(t, r, c, v)));
     }
@@ -284,8 +305,8 @@ static void leave(const struct tile *t)
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            lines_add(&lines, SAY("__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v),
-                                  t->last * t->b->p->bytes));
+            lines_add(&lines, epilogue_copy(t->b->p, partial(t, r, c, v), SAY("&%s", acc(t, r, c, v)), t->last,
+                                            t->b->p->bytes));
         else
             lines_add(&lines, SAY("%s = %s;", earlier_sums(t, r, c, v), acc(t, r, c, v)));
     }
@@ -297,12 +318,12 @@ static void end_piece(const struct tile *t, const char *done)
 {
     const struct blocking *b = t->b;
     add_earlier_sums(t, "begun");
-    if (b->nchunk > 1)
-        text_line(t->out, "if (%s && chunk == %lld) break;", done, (long long)b->nchunk - 1);
+    if (b->nchunk != 1)
+        text_line(t->out, "if (%s && chunk == %lld) break;", done, (long long)size_sub(b->nchunk, 1));
     else
         text_line(t->out, "if (%s) break;", done);
     leave(t);
-    if (b->nchunk > 1) text_line(t->out, "if (%s) return;", done);
+    if (b->nchunk != 1) text_line(t->out, "if (%s) return;", done);
     text_line(t->out, "begun = 1;");
     text_close(t->out, "}");
 }
@@ -353,7 +374,7 @@ static void sum_chunk(const struct tile *t, const struct extent *e)
     if (b->nrun > 1) text_close(t->out, "}");
     if (b->nchunk == 1) return;
     add_earlier_sums(t, "chunk");
-    text_open(t->out, "if (chunk < %lld) {", (long long)b->nchunk - 1);
+    text_open(t->out, "if (chunk < %lld) {", (long long)size_sub(b->nchunk, 1));
     leave(t);
     text_line(t->out, "return;");
     text_close(t->out, "}");
@@ -405,7 +426,8 @@ static void finish_function(const struct blocking *b, struct text *out, int vali
     *f = t.noted;
     memcpy(f->view, e.used, sizeof f->view);
     text_put(out, "/* The epilogue of one vector of sums%s */\n", valid < b->lanes ? ", the last of a row" : "");
-    text_put(out, "@INLINE void @finish%s(const %s sum", valid < b->lanes ? "_last" : "", epilogue_type(&e));
+    text_put(out, "@INLINE void @finish%s(%sconst %s sum", valid < b->lanes ? "_last" : "", problem_frame(b->p),
+             epilogue_type(&e));
     for (int i = 0; i < b->p->nview; i++) {
         if (!f->view[i]) continue;
         if (is_held(b, i))
@@ -414,15 +436,20 @@ static void finish_function(const struct blocking *b, struct text *out, int vali
             text_put(out, ", %se%d", epilogue_pointer(b->p, i), i);
     }
     if (f->value) text_put(out, ", const int64_t *value");
-    text_put(out, "%s%s%s", f->row ? ", int64_t row" : "", f->col ? ", int64_t col" : "",
-             f->vec ? ", int64_t vec" : "");
-    text_put(out, ")\n{\n%s}\n\n", body.at);
+    text_put(out, "%s%s%s%s", f->row ? ", int64_t row" : "", f->col ? ", int64_t col" : "",
+             f->vec ? ", int64_t vec" : "", valid == EPILOGUE_PART ? ", int64_t valid" : "");
+    text_put(out, ")\n{\n");
+    out->indent++;
+    problem_open_sizes(b->p, out);
+    out->indent--;
+    text_put(out, "%s}\n\n", body.at);
 }
 
 void tile_print_finish(const struct blocking *b, struct text *out, struct tile_finish *f)
 {
-    const int last = blocking_last(b), rest = last % b->lanes;
-    if (b->panels > 1 || last >= b->lanes) finish_function(b, out, b->lanes, f);
+    const int last = blocking_last(b), rest = b->ragged ? EPILOGUE_PART : last % b->lanes;
+    if (b->ragged) epilogue_copy_functions(b->p, b->lanes, out);
+    if (b->panels != 1 || last >= b->lanes) finish_function(b, out, b->lanes, f);
     if (rest) finish_function(b, out, rest, f);
 }
 
@@ -437,7 +464,8 @@ static void hold(struct tile *t, struct epilogue *e, int valid)
 /* The call for the sums at t's position. */
 static const char *call(struct tile *t, const struct epilogue *e, const char *sum, int valid)
 {
-    const char *text = SAY("@finish%s(%s", valid < t->b->lanes ? "_last" : "", sum);
+    const char *text =
+        SAY("@finish%s(%s%s", valid < t->b->lanes ? "_last" : "", problem_frame_argument(t->b->p), sum);
     for (int i = 0; i < t->b->p->nview; i++) {
         if (!t->finish->view[i]) continue;
         const char *at = e->held[i] ? "" : place(t, t->out, i);
@@ -449,7 +477,8 @@ static const char *call(struct tile *t, const struct epilogue *e, const char *su
     if (t->finish->value) text = SAY("%s, value", text);
     if (t->finish->row) text = SAY("%s, %s", text, t->row);
     if (t->finish->col) text = SAY("%s, %s", text, t->col);
-    return t->finish->vec ? SAY("%s, %s);", text, t->vec) : SAY("%s);", text);
+    if (t->finish->vec) text = SAY("%s, %s", text, t->vec);
+    return SAY(valid == EPILOGUE_PART ? "%s, valid);" : "%s);", text);
 }
 
 static void finish_inline(struct tile *t, struct epilogue *e)
@@ -496,7 +525,8 @@ static void finish_loop(struct tile *t, struct epilogue *e)
 
 void tile_print(const struct blocking *b, struct text *out, const struct tile_finish *f, const struct tile_size *size)
 {
-    const int lanes = size->last ? blocking_last(b) : b->width;
+    const bool part = size->last && b->ragged;
+    const int lanes = part ? b->lanes : size->last ? blocking_last(b) : b->width;
     struct tile t = {.b = b,
                      .out = out,
                      .rows = size->rows,
@@ -505,15 +535,16 @@ void tile_print(const struct blocking *b, struct text *out, const struct tile_fi
                      .finish = f};
     struct epilogue e = epilogue_of(&t);
     t.name = arena_printf(b->p->arena, "%d_%d%s", t.rows, t.cols, size->last ? "_last" : "");
-    t.last = lanes - (t.vectors - 1) * b->lanes;
+    t.last = part ? EPILOGUE_PART : lanes - (t.vectors - 1) * b->lanes;
     t.type = epilogue_type(&e);
     const struct extent extent = extent_of(&t);
     text_put(out, "/* %d x %d pixels by %d vectors%s */\n", t.rows, t.cols, t.vectors, size->last ? ", the last" : "");
-    if (b->group < 0) step_macro(&t, extent.pitch);
+    if (b->group < 0 && !b->p->varies) step_macro(&t, extent.pitch);
     head(&t);
+    if (b->group < 0 && b->p->varies) step_macro(&t, extent.pitch); /* sizes are declared in the function */
     start(&t);
     sum(&t, &extent);
-    if (b->p->weight <= INLINE_WEIGHT)
+    if (b->p->weight <= INLINE_WEIGHT && !part)
         finish_inline(&t, &e);
     else
         finish_loop(&t, &e);

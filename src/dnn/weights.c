@@ -70,13 +70,6 @@ static bool find_channels(const struct weights *w, struct weights_side *side, ui
     return true;
 }
 
-static int64_t axes_size(const struct axes *x)
-{
-    int64_t n = 1;
-    for (int i = 0; i < x->n; i++) n *= x->at[i].size;
-    return n;
-}
-
 /* Makes levels of the rest of K where there is no window; the longest run of memory is the last level. */
 static bool find_levels(struct weights *w, const char **why)
 {
