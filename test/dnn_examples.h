@@ -438,7 +438,7 @@ static const struct example examples[] = {
 
 static uint32_t seed;
 
-static int pick(int n)
+static inline int pick(int n)
 {
     seed = seed * 1664525u + 1013904223u;
     return (int)((seed >> 8) % (uint32_t)n);
@@ -448,7 +448,7 @@ static const char *const tails[] = {" + b[G*#C+C]; y[N O P] = relu(t[N O P])", "
                                     " + b[G*#C+C]; y[N O P] = silu(t[N O P])",
                                     "; y[N O P] = max(t[N O P], b[O]) + r[N O P]"};
 
-static void random_conv(struct example *e)
+static inline void random_conv(struct example *e)
 {
     const int rank = 1 + pick(3), groups = pick(3) ? 1 : 1 << pick(4), most = rank == 3 ? 7 : rank == 2 ? 15 : 60;
     static char text[1024];
@@ -481,7 +481,7 @@ static void random_conv(struct example *e)
     e->dtype = pick(5) ? SOL_F32 : SOL_F64;
 }
 
-static void random_product(struct example *e)
+static inline void random_product(struct example *e)
 {
     static char text[512];
     static const char *const as[] = {"M K", "K M"}, *const bs[] = {"K N", "N K"};

@@ -48,12 +48,13 @@ static inline void set_memory(struct memory *m, const struct loops_tensor *t, co
         m->stride[d] = n;
         const int halo = l->order && d >= 2 ? l->halo : 0;
         m->halo_low[d] = m->halo_high[d] = halo;
-        n *= t->shape[d] + 2 * halo;
-        if (k == t->ndim - 1) n += l->extra;
+        n = size_mul(n, size_add(t->shape[d], 2 * halo));
+        if (k == t->ndim - 1) n = size_add(n, l->extra);
     }
 }
 
-static inline void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
+/* Loops and memory; sizes may vary. */
+static inline void bind_loops(struct bound *b, struct sol_ctx *ctx, const struct example *e)
 {
     memset(b, 0, sizeof *b);
     b->e = e;
@@ -86,11 +87,21 @@ static inline void bind(struct bound *b, struct sol_ctx *ctx, const struct examp
     const struct loops *l = b->c.loops;
     b->ntensor = l->tensors.n;
     b->c.memory = NEW_ARRAY(b->arena, struct memory, l->tensors.n);
+    for (int i = 0; i < l->tensors.n; i++) {
+        const bool input = i < b->nin;
+        set_memory(&b->c.memory[i], &l->tensors.at[i], input ? &e->in[i] : &e->out,
+                   input && i && !(i == 1 && e->activation));
+    }
+}
+
+static inline void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
+{
+    bind_loops(b, ctx, e);
+    const struct loops *l = b->c.loops;
     seed = 7;
     for (int i = 0; i < l->tensors.n; i++) {
         const struct loops_tensor *t = &l->tensors.at[i];
         const bool input = i < b->nin;
-        set_memory(&b->c.memory[i], t, input ? &e->in[i] : &e->out, input && i && !(i == 1 && e->activation));
         b->elements[i] = 1;
         for (int k = 0; k < t->ndim; k++) b->elements[i] *= t->shape[k];
         b->exact[i] = NEW_ARRAY(b->arena, double, b->elements[i] + 1);

@@ -329,8 +329,8 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
             const int64_t coef = p->a.index[d].coef[i];
             if (coef < 0 && set_has(p->m, ivar)) FAIL("a runs backwards");
             if (size_varies(coef)) FAIL("a step of a varies");
-            b->extent[d] = size_add(b->extent[d],
-                                    size_mul(coef < 0 ? -coef : coef, size_sub(ivar_extent(b, cut, ivar), 1)));
+            b->extent[d] =
+                size_add(b->extent[d], size_mul(coef < 0 ? -coef : coef, size_sub(ivar_extent(b, cut, ivar), 1)));
         }
         if (channels(p, d, window) && (inner < 0 || channels(p, d, window) > channels(p, inner, window))) inner = d;
     }
@@ -338,8 +338,8 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
     for (int d = 0; d < p->a.ndim; d++) { /* by stride, with `inner` last */
         if (b->extent[d] == 1 && !b->p->a.border[d]) continue;
         int k = b->ngather++;
-        for (;
-             k > 0 && (b->gather_dim[k - 1] == inner || (d != inner && stride_about(m->stride[b->gather_dim[k - 1]]) < stride_about(m->stride[d])));
+        for (; k > 0 && (b->gather_dim[k - 1] == inner ||
+                         (d != inner && stride_about(m->stride[b->gather_dim[k - 1]]) < stride_about(m->stride[d])));
              k--)
             b->gather_dim[k] = b->gather_dim[k - 1];
         b->gather_dim[k] = d;
@@ -353,8 +353,8 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
     for (int i = 0; i < b->ngather; i++) {
         const int d = b->gather_dim[i];
         for (int k = 0; k < p->a.index[d].n; k++)
-            b->a_stride[p->a.index[d].ivar[k]] = size_add(b->a_stride[p->a.index[d].ivar[k]],
-                                                          size_mul(p->a.index[d].coef[k], b->gather_stride[d]));
+            b->a_stride[p->a.index[d].ivar[k]] =
+                size_add(b->a_stride[p->a.index[d].ivar[k]], size_mul(p->a.index[d].coef[k], b->gather_stride[d]));
     }
     return true;
 }
@@ -420,7 +420,7 @@ struct blocking blocking_about(const struct blocking *b)
     axes_about(&r.outer);
     axes_about(&r.m);
     axes_about(&r.k);
-    int64_t *const sizes[] = {&r.n.size, &r.nouter, &r.panels, &r.nchunk,         &r.len,
+    int64_t *const sizes[] = {&r.n.size, &r.nouter,   &r.panels,   &r.nchunk,        &r.len,
                               &r.nblock, &r.gathered, &r.partials, &r.panel_elements};
     for (int i = 0; i < COUNT_OF(sizes); i++) *sizes[i] = size_about(*sizes[i]);
     for (int i = 0; i < LOOPS_MAX_IVARS; i++) r.a_stride[i] = size_hint(r.a_stride[i]);

@@ -185,8 +185,7 @@ static const char *b_panel(const struct blocking *b, const char *g, const char *
     }
     struct offset o = {.arena = p->arena, .constant = p->b.view.c};
     for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], p->b.view.s));
-    if (b->chunk_axis >= 0)
-        offset_add(&o, q, size_mul(b->chunk, axis_stride(&b->k.at[b->chunk_axis], p->b.view.s)));
+    if (b->chunk_axis >= 0) offset_add(&o, q, size_mul(b->chunk, axis_stride(&b->k.at[b->chunk_axis], p->b.view.s)));
     offset_add(&o, n, size_mul(b->width, axis_stride(&b->n, p->b.view.s)));
     return offset_from(&o, "b");
 }
@@ -417,7 +416,8 @@ static void block_function(const struct blocking *b, const struct tile_finish *f
     const bool one = b->options.source == B_CALLER, chunks = !one && b->chunk_axis >= 0;
     text_put(out, "/* The pixels of one block for %s */\n", one ? "chunk q of panel n" : "the panels [lo, hi)");
     text_put(
-        out, "@FUNCTION void @block_panels(%schar *const *p, @real *scratch, int64_t g, int64_t block, int64_t %s%s)\n{\n",
+        out,
+        "@FUNCTION void @block_panels(%schar *const *p, @real *scratch, int64_t g, int64_t block, int64_t %s%s)\n{\n",
         problem_frame(b->p), one ? "n, int64_t q, const char *next" : "lo, int64_t hi",
         b->options.counted ? ", int64_t count" : "");
     out->indent++;
@@ -460,8 +460,8 @@ void blocking_print_tasks(const struct blocking *b, struct text *out, const char
     text_line(out, "@real *const scratch = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
     struct arena *a = b->p->arena;
     if (b->panels == 1) {
-        text_line(out, "for (int64_t t = task0; t < task1; t++) @block_panels(%s, scratch, %s, %s, 0, 1);", operands,
-                  text_over(a, "t", b->nblock), text_modulo(a, "t", b->nblock));
+        text_line(out, "for (int64_t t = task0; t < task1; t++) @block_panels(%s%s, scratch, %s, %s, 0, 1);",
+                  problem_frame_argument(b->p), operands, text_over(a, "t", b->nblock), text_modulo(a, "t", b->nblock));
         return;
     }
     text_open(out, "for (int64_t t = task0; t < task1;) {");

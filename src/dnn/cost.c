@@ -150,8 +150,24 @@ static double cold(const struct target *t, double bytes)
     return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate) / constants.memory;
 }
 
-double cost_winograd(const struct winograd *w)
+/* With numbers in place of sizes. */
+static struct winograd winograd_about(const struct winograd *w)
 {
+    struct winograd r = *w;
+    r.b = blocking_about(&w->b);
+    if (w->b.options.counted) { /* a group that is not full */
+        const int last = r.b.m.n - 1;
+        r.group = MIN(w->group, size_about(w->tiles));
+        r.b.m.at[last].size = r.b.box[last] = r.group;
+    }
+    int64_t *const sizes[] = {&r.tiles, &r.group, &r.ngroup, &r.v_plane, &r.m_plane};
+    for (int i = 0; i < COUNT_OF(sizes); i++) *sizes[i] = size_about(*sizes[i]);
+    return r;
+}
+
+double cost_winograd(const struct winograd *sized)
+{
+    const struct winograd about = winograd_about(sized), *w = &about;
     const struct target *t = w->target;
     const struct blocking *b = &w->b;
     const bool steps = w->schedule == WINOGRAD_STEPS, panel = w->schedule == WINOGRAD_PANEL;
@@ -245,8 +261,8 @@ double cost_weights(const struct weights *w)
 double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks)
 {
     enum { START = 20 }; /* cycles of a task: addresses, rows past the end */
-    const double elements = (double)problem_size(p, p->batch | p->n | p->k);
-    const double lanes = target_lanes(t, p->bytes), k = (double)problem_size(p, p->k);
+    const double elements = (double)problem_about(p, p->batch | p->n | p->k);
+    const double lanes = target_lanes(t, p->bytes), k = (double)problem_about(p, p->k);
     const double cycles = elements / lanes * (1 + 2 * lanes / k) + START * (double)tasks;
     const double compute = cycles * cycle(t) / t->cores;
     const double memory = cold(t, elements * p->bytes);

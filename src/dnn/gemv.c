@@ -11,7 +11,9 @@ struct gemv {
     int lanes;
     struct axes outer, k; /* k: the last has unit stride in a and b */
     struct axis n;
-    int64_t nouter, groups; /* groups of `lanes` results */
+    int64_t nouter, groups; /* groups of `lanes` results; sizes */
+    int64_t nrun;           /* runs of K, a number */
+    const char *sum;        /* how names of sums begin: s0, s1, .. are dimensions where sizes vary */
 };
 
 static bool make_axes(struct gemv *g, const char **why)
@@ -32,6 +34,15 @@ static bool make_axes(struct gemv *g, const char **why)
     *why = "the summed axis is not contiguous in both factors";
     if (!g->k.n) return false;
     const struct axis *run = &g->k.at[g->k.n - 1];
+    g->nrun = 1;
+    for (int i = 0; i < g->k.n - 1; i++) {
+        const struct axis *x = &g->k.at[i];
+        *why = "runs of the sum whose number or offsets vary";
+        if (size_varies(x->size) || size_varies(axis_stride(x, p->a.view.s))) return false;
+        if (size_varies(axis_stride(x, p->b.view.s))) return false;
+        g->nrun *= x->size;
+    }
+    *why = "the summed axis is not contiguous in both factors";
     return axis_stride(run, p->a.view.s) == 1 && axis_stride(run, p->b.view.s) == 1;
 }
 
@@ -45,9 +56,9 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
         if (!out->p.a.affine || !out->p.b.affine || out->p.a.any_border || out->p.b.any_border) continue;
         if (!make_axes(out, why)) continue;
         out->lanes = target_lanes(sc->target, out->p.bytes);
-        out->nouter = 1;
-        for (int i = 0; i < out->outer.n; i++) out->nouter *= out->outer.at[i].size;
-        out->groups = (out->n.size + out->lanes - 1) / out->lanes;
+        out->nouter = axes_size(&out->outer);
+        out->groups = size_ceil_div(out->n.size, out->lanes);
+        out->sum = out->p.varies ? "sum" : "s";
         return true;
     }
     return false;
@@ -64,26 +75,28 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     struct gemv g;
     const char *why;
     if (!find(sc, c, &g, &why)) return 0;
-    out[0] = (struct variant){.cost = cost_gemv(&g.p, sc->target, g.nouter * g.groups), .text = "rows"};
+    out[0] =
+        (struct variant){.cost = cost_gemv(&g.p, sc->target, size_about(size_mul(g.nouter, g.groups))), .text = "rows"};
     return 1;
 }
 
 /* -- the dot products */
 
-/* Prints the loads of `count` elements of x and of the rows of weights at k, and the products. */
+/* Prints the loads of `count` elements of x and of the rows of weights at k, and the products. EPILOGUE_PART: of
+ * `valid` elements. */
 static void step(const struct gemv *g, struct text *out, const char *type, int64_t count)
 {
     const int n = g->lanes;
     if (count == n) {
         text_line(out, "const %s x = *(const %s *)(ai + k);", type, type);
-        for (int i = 0; i < n; i++) text_line(out, "s%d += x * *(const %s *)(bi + r%d + k);", i, type, i);
+        for (int i = 0; i < n; i++) text_line(out, "%s%d += x * *(const %s *)(bi + r%d + k);", g->sum, i, type, i);
         return;
     }
     text_line(out, "%s x = {0}, w = {0};", type);
-    text_line(out, "__builtin_memcpy(&x, ai + k, %lld);", (long long)count * g->p.bytes);
+    text_line(out, "%s", epilogue_copy(&g->p, "&x", "ai + k", (int)count, g->p.bytes));
     for (int i = 0; i < n; i++) {
-        text_line(out, "__builtin_memcpy(&w, bi + r%d + k, %lld);", i, (long long)count * g->p.bytes);
-        text_line(out, "s%d += x * w;", i);
+        text_line(out, "%s", epilogue_copy(&g->p, "&w", SAY("bi + r%d + k", i), (int)count, g->p.bytes));
+        text_line(out, "%s%d += x * w;", g->sum, i);
     }
 }
 
@@ -92,16 +105,18 @@ static void add_up(const struct gemv *g, struct text *out)
     const int n = g->lanes;
     for (int h = n / 2; h >= 1; h /= 2)
         for (int i = 0; i < h; i++) {
-            text_put(out, "%*ss%d = __builtin_shufflevector(s%d, s%d", out->indent * 4, "", i, i, i + h);
+            const char *s = g->sum;
+            text_put(out, "%*s%s%d = __builtin_shufflevector(%s%d, %s%d", out->indent * 4, "", s, i, s, i, s, i + h);
             for (int l = 0; l < n; l++) text_put(out, ", %d", l & h ? n + l : l);
-            text_put(out, ") + __builtin_shufflevector(s%d, s%d", i, i + h);
+            text_put(out, ") + __builtin_shufflevector(%s%d, %s%d", s, i, s, i + h);
             for (int l = 0; l < n; l++) text_put(out, ", %d", l & h ? n + l - h : l + h);
             text_put(out, ");\n");
         }
 }
 
-static void table(const struct gemv *g, struct text *out, const char *name, const int64_t *stride, int64_t nrun)
+static void table(const struct gemv *g, struct text *out, const char *name, const int64_t *stride)
 {
+    const int64_t nrun = g->nrun;
     text_put(out, "@TABLE int64_t %s[%lld] = {", name, (long long)nrun);
     for (int64_t r = 0; r < nrun; r++) {
         int64_t rest = r, at = 0;
@@ -117,20 +132,20 @@ static void table(const struct gemv *g, struct text *out, const char *name, cons
 static void dots_function(const struct gemv *g, struct text *out, const char *type)
 {
     const struct problem *p = &g->p;
-    const int64_t len = g->k.at[g->k.n - 1].size;
-    int64_t nrun = 1;
-    for (int i = 0; i < g->k.n - 1; i++) nrun *= g->k.at[i].size;
+    const int64_t len = g->k.at[g->k.n - 1].size, nrun = g->nrun;
     if (nrun > 1) {
-        table(g, out, "@run_a", p->a.view.s, nrun);
-        table(g, out, "@run_b", p->b.view.s, nrun);
+        table(g, out, "@run_a", p->a.view.s);
+        table(g, out, "@run_b", p->b.view.s);
     }
+    if (p->varies) epilogue_copy_functions(p, g->lanes, out);
     text_put(out, "/* The products of a with `rows` rows of b; rows past the end repeat the last one. */\n");
-    text_put(out, "@HELPER %s @dots(const @real *a, const @real *b, int64_t rows)\n{\n", type);
+    text_put(out, "@HELPER %s @dots(%sconst @real *a, const @real *b, int64_t rows)\n{\n", type, problem_frame(p));
     out->indent++;
+    problem_open_sizes(p, out);
     for (int i = 0; i < g->lanes; i++)
         text_line(out, "const int64_t r%d = (rows > %d ? %d : rows - 1) * INT64_C(%lld);", i, i, i,
                   (long long)axis_stride(&g->n, p->b.view.s));
-    for (int i = 0; i < g->lanes; i++) text_line(out, "%s s%d = {0};", type, i);
+    for (int i = 0; i < g->lanes; i++) text_line(out, "%s %s%d = {0};", type, g->sum, i);
     text_open(out, "for (int64_t i = 0; i < %lld; i++) {", (long long)nrun);
     text_line(out, "const @real *const ai = a%s, *const bi = b%s;", nrun > 1 ? " + @run_a[i]" : "",
               nrun > 1 ? " + @run_b[i]" : "");
@@ -138,14 +153,19 @@ static void dots_function(const struct gemv *g, struct text *out, const char *ty
     text_open(out, "for (; k + %d <= %lld; k += %d) {", g->lanes, (long long)len, g->lanes);
     step(g, out, type, g->lanes);
     text_close(out, "}");
-    if (len % g->lanes) {
+    if (size_varies(len)) {
+        text_open(out, "if (k < %lld) {", (long long)len);
+        text_line(out, "const int64_t valid = %lld - k;", (long long)len);
+        step(g, out, type, EPILOGUE_PART);
+        text_close(out, "}");
+    } else if (len % g->lanes) {
         text_open(out, "{");
         step(g, out, type, len % g->lanes);
         text_close(out, "}");
     }
     text_close(out, "}");
     add_up(g, out);
-    text_line(out, "return s0;");
+    text_line(out, "return %s0;", g->sum);
     out->indent--;
     text_put(out, "}\n\n");
 }
@@ -171,7 +191,7 @@ static const char *operand_at(const struct gemv *g, const char *type, int tensor
 {
     struct offset o = {.arena = g->p.arena, .constant = v->c};
     for (int i = 0; i < g->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&g->outer.at[i], v->s));
-    offset_add(&o, "n", axis_stride(&g->n, v->s) * g->lanes);
+    offset_add(&o, "n", size_mul(axis_stride(&g->n, v->s), g->lanes));
     return offset_from(&o, SAY("(%s *)p[%d]", type, problem_operand(&g->p, tensor)));
 }
 
@@ -179,12 +199,13 @@ static void task_body(struct gemv *g, const struct target *t, struct text *out)
 {
     struct problem *p = &g->p;
     struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = place, .ivar = ivar_value, .user = g};
-    const int last = (int)(g->n.size - (g->groups - 1) * g->lanes);
-    int64_t below = g->nouter;
+    const bool varies = size_varies(g->n.size);
+    const int last = varies ? EPILOGUE_PART : (int)(g->n.size - (g->groups - 1) * g->lanes);
     text_line(out, "const int64_t n = %s;", text_modulo(p->arena, "t", g->groups));
     for (int i = 0; i < g->outer.n; i++) {
-        below /= g->outer.at[i].size;
-        const char *at = text_over(p->arena, "t", below * g->groups);
+        int64_t below = g->groups;
+        for (int k = i + 1; k < g->outer.n; k++) below = size_mul(below, g->outer.at[k].size);
+        const char *at = text_over(p->arena, "t", below);
         text_line(out, "const int64_t g%d = %s;", i, text_modulo(p->arena, at, g->outer.at[i].size));
     }
     for (int i = 0; i < p->nview; i++) {
@@ -193,11 +214,16 @@ static void task_body(struct gemv *g, const struct target *t, struct text *out)
         text_line(out, "%s%s *const e%d = %s;", qualifier, type, i,
                   operand_at(g, SAY("%s%s", qualifier, type), p->view[i].tensor, &p->view[i]));
     }
-    text_line(out, "const %s sum = @dots(%s, %s, %lld - n * %d);", epilogue_type(&e),
+    text_line(out, "const %s sum = @dots(%s%s, %s, %lld - n * %d);", epilogue_type(&e), problem_frame_argument(p),
               operand_at(g, "const @real", p->a.tensor, &p->a.view),
               operand_at(g, "const @real", p->b.tensor, &p->b.view), (long long)g->n.size, g->lanes);
     const bool odd = last < g->lanes;
-    if (odd) text_open(out, "if (n < %lld) {", (long long)g->groups - 1);
+    if (varies) {
+        text_line(out, "const int64_t valid = %lld - n * %d;", (long long)g->n.size, g->lanes);
+        text_open(out, "if (valid >= %d) {", g->lanes);
+    } else if (odd) {
+        text_open(out, "if (n < %lld) {", (long long)g->groups - 1);
+    }
     epilogue_print(&e, out, "sum", g->lanes);
     if (!odd) return;
     text_close(out, "} else {");
@@ -225,9 +251,9 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     kernel_close(&text);
     out->source = text.at;
     out->nstep = 1;
-    out->step[0].tasks = g.nouter * g.groups;
+    out->step[0].tasks = size_mul(g.nouter, g.groups);
     return SOL_OK;
 }
 
 const struct solver dnn_gemv = {
-    .name = "gemv", .blocks = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "gemv", .blocks = true, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};

@@ -154,8 +154,7 @@ static bool make_view(const struct problem *p, int stmt, int tensor, int32_t fir
         if (!ex_affine(p->loops, i, &f) || !to_root(p, stmt, &f, &r)) return false;
         const int64_t stride = p->c->memory[tensor].stride[d];
         out->c = size_add(out->c, size_mul(r.c, stride));
-        for (int k = 0; k < r.n; k++)
-            out->s[r.ivar[k]] = size_add(out->s[r.ivar[k]], size_mul(r.coef[k], stride));
+        for (int k = 0; k < r.n; k++) out->s[r.ivar[k]] = size_add(out->s[r.ivar[k]], size_mul(r.coef[k], stride));
     }
     for (int i = 0; i < p->loops->ivars.n; i++)
         if (out->s[i] == SIZE_BAD) return false;

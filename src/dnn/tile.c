@@ -253,8 +253,8 @@ static struct extent extent_of(const struct tile *t)
     if (b->options.source == B_IN_PLACE) e.pitch = axis_stride(run, b->p->b.view.s);
     if (left == b->chunk || b->chunk_axis < 0) return e;
     if (size_varies(size)) {
-        const char *part = SAY("@sol_min_i64(%lld, %lld - chunk * %lld)", (long long)b->chunk, (long long)size,
-                               (long long)b->chunk);
+        const char *part =
+            SAY("@sol_min_i64(%lld, %lld - chunk * %lld)", (long long)b->chunk, (long long)size, (long long)b->chunk);
         if (inner)
             e.len = part, e.last = size;
         else
@@ -289,9 +289,9 @@ static void add_earlier_sums(const struct tile *t, const char *condition)
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            lines_add(&lines, SAY("{ %s s = {0}; %s %s += s; }", t->type,
-                                  epilogue_copy(t->b->p, "&s", partial(t, r, c, v), t->last, t->b->p->bytes),
-                                  acc(t, r, c, v)));
+            lines_add(&lines,
+                      SAY("{ %s s = {0}; %s %s += s; }", t->type,
+                          epilogue_copy(t->b->p, "&s", partial(t, r, c, v), t->last, t->b->p->bytes), acc(t, r, c, v)));
         else
             lines_add(&lines, SAY("%s += %s;", acc(t, r, c, v), earlier_sums(t, r, c, v)));
     }
@@ -464,8 +464,7 @@ static void hold(struct tile *t, struct epilogue *e, int valid)
 /* The call for the sums at t's position. */
 static const char *call(struct tile *t, const struct epilogue *e, const char *sum, int valid)
 {
-    const char *text =
-        SAY("@finish%s(%s%s", valid < t->b->lanes ? "_last" : "", problem_frame_argument(t->b->p), sum);
+    const char *text = SAY("@finish%s(%s%s", valid < t->b->lanes ? "_last" : "", problem_frame_argument(t->b->p), sum);
     for (int i = 0; i < t->b->p->nview; i++) {
         if (!t->finish->view[i]) continue;
         const char *at = e->held[i] ? "" : place(t, t->out, i);

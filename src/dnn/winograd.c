@@ -33,7 +33,8 @@ static bool is_window(const struct winograd *w, const struct affine *f, int *out
     *out_m = f->ivar[first];
     *out_k = f->ivar[1 - first];
     *out_dilation = f->coef[1 - first];
-    return set_has(p->m, *out_m) && set_has(p->k, *out_k) && f->coef[first] == 1 && *out_dilation >= 1;
+    return set_has(p->m, *out_m) && set_has(p->k, *out_k) && f->coef[first] == 1 && *out_dilation >= 1 &&
+           !size_varies(*out_dilation);
 }
 
 /* Finds the two dimensions of the window; all others of a must be plain. */
@@ -54,7 +55,7 @@ static bool find_window(struct winograd *w, const char **why)
     w->taps = (int)MIN(size_of(w, k[0]), MOST_TAPS + 1);
     if (size_of(w, k[0]) != size_of(w, k[1]) || w->taps < 2 || w->taps > MOST_TAPS)
         FAIL("the window is not square, of 2 to 5 taps");
-    const int row = p->a.view.s[m[0]] > p->a.view.s[m[1]] ? 0 : 1;
+    const int row = stride_about(p->a.view.s[m[0]]) > stride_about(p->a.view.s[m[1]]) ? 0 : 1;
     w->rows = m[row], w->cols = m[1 - row];
     w->tap_rows = k[row], w->tap_cols = k[1 - row];
     w->row_dim = dim[row], w->col_dim = dim[1 - row];
@@ -75,6 +76,8 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
         *why = "the weights are not constant or not read once";
         if (!c->memory[p->b.tensor].constant || p->vector < 0) continue;
         if (!problem_packs_b(p)) continue;
+        *why = "channels whose number varies";
+        if (size_varies(problem_size(p, p->n | p->k))) continue;
         *why = "groups, or values of index variables";
         if (p->batch || p->valued || !p->a.affine) continue;
         if (!find_window(w, why)) continue;
@@ -123,7 +126,7 @@ static bool make_product(struct winograd *w, const struct blocking_options *o, c
     struct arena *arena = w->p.arena;
     struct loops *loops = loops_create(arena, "product");
     const int lx = loops_ivar(loops, "X", (int64_t)w->points * w->points),
-              lt = w->group > 1 ? loops_ivar(loops, "T", w->group) : -1, li = loops_ivar(loops, "I", w->channels.size),
+              lt = w->group != 1 ? loops_ivar(loops, "T", w->group) : -1, li = loops_ivar(loops, "I", w->channels.size),
               ln = loops_ivar(loops, "O", w->outputs.size);
     add_tensors(w, loops);
 #define T_INDEX (lt < 0 ? ex_int(loops, 0) : ex_ivar(loops, lt))
@@ -152,8 +155,8 @@ static bool one_run(const struct problem *p, const struct axis *x)
 /* Tiles of m pixels, d apart, in `size`: d of them for every m * d pixels, fewer where the last ones do not exist. */
 static int64_t lattice(int64_t size, int64_t m, int64_t d)
 {
-    const int64_t whole = ceil_div(size, m * d) - 1;
-    return whole * d + MIN(d, size - whole * m * d);
+    const int64_t whole = size_sub(size_ceil_div(size, m * d), 1);
+    return size_add(size_mul(whole, d), size_min(d, size_sub(size, size_mul(whole, m * d))));
 }
 
 /* The cut of one variant: p[0] points, p[1] schedule, p[2] tiles in a group or, PANEL, channels in a chunk, p[3] pixels
@@ -170,29 +173,31 @@ static bool make(struct winograd *w, const struct variant *v, const char **why)
     if (w->m < 2) FAIL("too few points for this window");
     w->tile_rows = lattice(size_of(w, w->rows), w->m, w->dilation[0]);
     w->tile_cols = lattice(size_of(w, w->cols), w->m, w->dilation[1]);
-    w->nimage = 1;
-    for (int i = 0; i < w->images.n; i++) w->nimage *= w->images.at[i].size;
-    w->tiles = w->nimage * w->tile_rows * w->tile_cols;
-    w->group = w->schedule == WINOGRAD_TASK ? MIN(w->tiles, v->p[2]) : w->tiles;
-    w->ngroup = ceil_div(w->tiles, w->group);
-    w->group = ceil_div(w->tiles, w->ngroup);
+    w->nimage = axes_size(&w->images);
+    w->tiles = size_mul(w->nimage, size_mul(w->tile_rows, w->tile_cols));
+    const bool varies = size_varies(w->tiles), task = w->schedule == WINOGRAD_TASK;
+    w->group = !task ? w->tiles : varies ? v->p[2] : MIN(w->tiles, v->p[2]);
+    w->ngroup = task ? size_ceil_div(w->tiles, w->group) : 1;
+    if (task && !varies) w->group = ceil_div(w->tiles, w->ngroup);
     const int lanes = target_lanes(w->target, p->bytes), pad = 64 / p->bytes;
     const int64_t channels = ceil_div(w->channels.size, lanes) * lanes;
     w->v_pitch = channels + pad; /* so that tiles do not meet in the same cache sets */
-    w->v_plane = w->group * w->v_pitch;
+    w->v_plane = size_mul(w->group, w->v_pitch);
     const bool panel = w->schedule == WINOGRAD_PANEL;
     const struct blocking_options o = {.pixels = v->p[3],
                                        .vectors = v->p[4],
                                        .chunk = panel ? v->p[2] : 640,
                                        .sum = BLOCKING_SUM_WINOGRAD,
                                        .tiles = w->schedule == WINOGRAD_STEPS ? 16 : 1 << 20,
-                                       .source = panel ? B_CALLER : B_PACKED};
+                                       .source = panel ? B_CALLER : B_PACKED,
+                                       .counted = task && varies};
+    if (panel && p->varies) FAIL("scratch memory whose size varies");
     if (panel && w->weights) FAIL("weights that change are transformed at once");
     w->outputs = n.at[0];
     w->weights &= p->b.affine && !p->b.any_border && one_run(p, &w->channels) && one_run(p, &w->outputs);
     const int64_t vectors = ceil_div(n.at[0].size, lanes), most = ceil_div(vectors, ceil_div(vectors, o.vectors));
     w->m_pitch = w->schedule == WINOGRAD_STEPS ? ceil_div(vectors, most) * most * lanes : most * lanes;
-    w->m_plane = w->group * w->m_pitch + pad;
+    w->m_plane = size_add(size_mul(w->group, w->m_pitch), pad);
     if (!make_product(w, &o, why)) return false;
     if (w->b.lanes != lanes || w->b.gather || w->b.nouter != (int64_t)w->points * w->points)
         FAIL("too few output channels");
@@ -386,7 +391,8 @@ static double grows(const struct winograd *w)
 /* Is a group of so many tiles, or a chunk of so many channels, all there is? */
 static bool all_in_one(const struct winograd *w, int size)
 {
-    return w->schedule == WINOGRAD_TASK ? w->tiles <= size : w->b.nchunk == 1 && w->channels.size <= size + size / 4;
+    return w->schedule == WINOGRAD_TASK ? size_le(w->tiles, size)
+                                        : w->b.nchunk == 1 && w->channels.size <= size + size / 4;
 }
 
 /* Rounding of the products comes out 1.7 times as large with 4 points and 5 times with 6. */
@@ -424,7 +430,8 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 v.once = grows(&w) > 0 && !sc->training ? sc->once * grows(&w) : 0;
                 v.cost = cost_winograd(&w) + v.once;
                 v.text = arena_printf(sc->arena, "F(%d,%d) %s %lld %dx%d", w.m, w.taps, rows[i].name,
-                                      (long long)(w.schedule == WINOGRAD_PANEL ? w.b.len : w.group), v.p[3], v.p[4]);
+                                      (long long)(w.schedule == WINOGRAD_PANEL ? w.b.len : size_about(w.group)), v.p[3],
+                                      v.p[4]);
                 variants_add(&list, &v);
             }
     return list.n;
@@ -457,18 +464,23 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     }
     out->step[out->nstep].tasks = w.tiles;
     out->step[out->nstep++].suffix = "input transform";
-    out->work_bytes[out->nwork++] = x * w.v_plane * w.p.bytes;
+    out->work_bytes[out->nwork++] = size_mul(x * w.p.bytes, w.v_plane);
     if (w.schedule == WINOGRAD_PANEL) {
         out->step[out->nstep++].tasks = w.b.panels;
         return SOL_OK;
     }
     out->step[out->nstep].tasks = blocking_tasks(&w.b);
     out->step[out->nstep++].suffix = "products";
-    out->step[out->nstep].tasks = w.tiles * w.b.panels;
+    out->step[out->nstep].tasks = size_mul(w.tiles, w.b.panels);
     out->step[out->nstep++].suffix = "output transform";
-    out->work_bytes[out->nwork++] = x * w.m_plane * w.p.bytes;
+    out->work_bytes[out->nwork++] = size_mul(x * w.p.bytes, w.m_plane);
     return SOL_OK;
 }
 
-const struct solver dnn_winograd = {
-    .name = "winograd", .blocks = true, .all_rows = true, .applicable = applicable, .variants = variants, .emit = emit};
+const struct solver dnn_winograd = {.name = "winograd",
+                                    .blocks = true,
+                                    .dynamic = true,
+                                    .all_rows = true,
+                                    .applicable = applicable,
+                                    .variants = variants,
+                                    .emit = emit};

@@ -27,13 +27,14 @@ struct winograd {
     struct axis channels;   /* of a: the K index variables but the window's, as one axis */
     bool weights;           /* a step of its own transforms them, the first; else they are packed: transformed, but
                                for PANEL, which has them as they are, in its order */
-    int64_t tile_rows, tile_cols, nimage, tiles; /* tiles: of all images */
-    int64_t group, ngroup;                       /* tiles that are multiplied together; TASK: of one task, else all */
-    int64_t v_pitch, v_plane;                    /* elements between tiles and between points of transformed input */
-    int64_t m_pitch, m_plane;                    /* the same of products */
-    int64_t u_plane;                             /* PANEL: elements between points of a chunk's transformed weights */
-    struct problem product;                      /* m[X T O] = sum[I] v[X T I] * u[X I O] */
-    struct blocking b;                           /* of it */
+    int64_t tile_rows, tile_cols, nimage, tiles; /* tiles: of all images; these are sizes, as are the next */
+    /* tiles that are multiplied together; TASK: of one task, a number, else all. The last group may have fewer. */
+    int64_t group, ngroup;
+    int64_t v_pitch, v_plane; /* elements between tiles and between points of transformed input; a plane is a size */
+    int64_t m_pitch, m_plane; /* the same of products */
+    int64_t u_plane;          /* PANEL: elements between points of a chunk's transformed weights */
+    struct problem product;   /* m[X T O] = sum[I] v[X T I] * u[X I O] */
+    struct blocking b;        /* of it */
     struct cluster cluster;
 };
 

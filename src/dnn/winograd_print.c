@@ -112,16 +112,24 @@ static void input_vector(const struct winograd *w, struct text *out, const char 
     uses(w, out, "@input_row", w->points);
 }
 
+static void input_macros(const struct winograd *w, struct text *out, int64_t whole)
+{
+    input_column(w, out, w->b.lanes);
+    if (whole < w->channels.size) input_column(w, out, (int)(w->channels.size - whole));
+    input_row(w, out);
+}
+
 static void input_function(const struct winograd *w, struct text *out)
 {
     const int lanes = w->b.lanes;
     const int64_t whole = w->channels.size / lanes * lanes;
-    input_column(w, out, lanes);
-    if (whole < w->channels.size) input_column(w, out, (int)(w->channels.size - whole));
-    input_row(w, out);
+    if (!w->p.varies) input_macros(w, out, whole);
     text_put(out, "/* Transforms the %d x %d pixels from x on, all channels, into v. */\n", w->points, w->points);
-    text_put(out, "@FUNCTION void @input_tile(const @real *x, int64_t rows, int64_t cols, @real *v)\n{\n");
+    text_put(out, "@FUNCTION void @input_tile(%sconst @real *x, int64_t rows, int64_t cols, @real *v)\n{\n",
+             problem_frame(&w->p));
     out->indent++;
+    problem_open_sizes(&w->p, out);
+    if (w->p.varies) input_macros(w, out, whole); /* sizes are declared in the function */
     text_open(out, "for (int64_t c = 0; c < %lld; c += %d) {", (long long)whole, lanes);
     input_vector(w, out, "@input_column");
     text_close(out, "}");
@@ -138,9 +146,9 @@ static void input_function(const struct winograd *w, struct text *out)
 /* Image digits g0.. and pixel of tile t. */
 static void tile_digits(const struct winograd *w, struct text *out)
 {
-    int64_t below = w->tiles;
     for (int i = 0; i < w->images.n; i++) {
-        below /= w->images.at[i].size;
+        int64_t below = size_mul(w->tile_rows, w->tile_cols);
+        for (int k = i + 1; k < w->images.n; k++) below = size_mul(below, w->images.at[k].size);
         const char *at = text_over(w->p.arena, "t", below);
         text_line(out, "const int64_t g%d = %s;", i, text_modulo(w->p.arena, at, w->images.at[i].size));
     }
@@ -171,7 +179,7 @@ static const char *image_from(const struct winograd *w, const char *base, const 
     for (int i = 0; i < w->images.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&w->images.at[i], v->s));
     offset_add(&o, "row", v->s[w->rows]);
     offset_add(&o, "col", v->s[w->cols]);
-    if (panel) offset_add(&o, "n", v->s[w->p.vector] * w->b.width);
+    if (panel) offset_add(&o, "n", size_mul(v->s[w->p.vector], w->b.width));
     return offset_from(&o, base);
 }
 
@@ -181,22 +189,26 @@ static void input_any(const struct winograd *w, struct text *out)
     const struct problem *p = &w->p;
     const struct memory *m = &p->c->memory[p->a.tensor];
     const struct loops_tensor *t = &p->loops->tensors.at[p->a.tensor];
-    const long long rs = p->a.view.s[w->rows] * w->dilation[0], cs = p->a.view.s[w->cols] * w->dilation[1],
-                    n = w->points;
+    const long long rs = size_mul(p->a.view.s[w->rows], w->dilation[0]),
+                    cs = size_mul(p->a.view.s[w->cols], w->dilation[1]), n = w->points;
     const int dim[2] = {w->row_dim, w->col_dim};
-    text_put(out, "@FUNCTION void @input_any(const @real *a, @real *edge, int64_t t, @real *v)\n{\n");
+    const char *frame = problem_frame_argument(p);
+    text_put(out, "@FUNCTION void @input_any(%sconst @real *a, @real *edge, int64_t t, @real *v)\n{\n",
+             problem_frame(p));
     out->indent++;
+    problem_open_sizes(p, out);
     tile_digits(w, out);
     text_line(out, "const @real *const x = %s;", image_from(w, "a", &p->a.view, false));
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "col" : "row";
-        const long long low = -m->halo_low[dim[i]], high = t->shape[dim[i]] + m->halo_high[dim[i]],
+        const long long low = -m->halo_low[dim[i]], high = size_add(t->shape[dim[i]], m->halo_high[dim[i]]),
                         c = p->a.index[dim[i]].c;
         text_line(out, "const int64_t %s_from = @sol_max_i64(0, %s), %s_to = @sol_min_i64(%lld, %s);", name,
-                  steps(w, i, SAY("%lld - %s", low - c, name)), name, n, steps(w, i, SAY("%lld - %s", high - c, name)));
+                  steps(w, i, SAY("%lld - %s", (long long)size_sub(low, c), name)), name, n,
+                  steps(w, i, SAY("%lld - %s", (long long)size_sub(high, c), name)));
     }
     text_open(out, "if (row_from == 0 && col_from == 0 && row_to == %lld && col_to == %lld) {", n, n);
-    text_line(out, "@input_tile(x, %lld, %lld, v);", rs, cs);
+    text_line(out, "@input_tile(%sx, %lld, %lld, v);", frame, rs, cs);
     text_line(out, "return;");
     text_close(out, "}");
     text_line(out, "__builtin_memset(edge, 0, sizeof(@real) * %lld);", n * n * (long long)w->v_pitch);
@@ -205,7 +217,7 @@ static void input_any(const struct winograd *w, struct text *out)
     text_line(out,
               "        __builtin_memcpy(edge + (r * %lld + c) * %lld, x + r * %lld + c * %lld, sizeof(@real) * %lld);",
               n, (long long)w->v_pitch, rs, cs, (long long)w->channels.size);
-    text_line(out, "@input_tile(edge, %lld, %lld, v);", n * (long long)w->v_pitch, (long long)w->v_pitch);
+    text_line(out, "@input_tile(%sedge, %lld, %lld, v);", frame, n * (long long)w->v_pitch, (long long)w->v_pitch);
     out->indent--;
     text_put(out, "}\n\n");
 }
@@ -224,9 +236,9 @@ static const char *place(void *user, struct text *out, int view)
     const int64_t *s = w->p.view[view].s;
     (void)out;
     struct offset o = {.arena = w->p.arena};
-    offset_add(&o, at->i, s[w->rows] * w->dilation[0]);
-    offset_add(&o, at->j, s[w->cols] * w->dilation[1]);
-    offset_add(&o, at->c, s[w->p.vector] * w->b.lanes);
+    offset_add(&o, at->i, size_mul(s[w->rows], w->dilation[0]));
+    offset_add(&o, at->j, size_mul(s[w->cols], w->dilation[1]));
+    offset_add(&o, at->c, size_mul(s[w->p.vector], w->b.lanes));
     return offset_text(&o);
 }
 
@@ -276,13 +288,15 @@ static void output_function(const struct winograd *w, struct text *out)
 {
     const int lanes = w->b.lanes;
     const bool odd = w->b.n.size % lanes;
-    output_column(w, out);
+    if (!w->p.varies) output_column(w, out);
     text_put(out, "/* Transforms the products m into `rows` x `cols` pixels of `vectors` vectors of channels. */\n");
-    text_put(out, "@FUNCTION void @output_tile(const @real *m, int64_t rows, int64_t cols, int64_t vectors%s",
-             odd ? ", int last" : "");
+    text_put(out, "@FUNCTION void @output_tile(%sconst @real *m, int64_t rows, int64_t cols, int64_t vectors%s",
+             problem_frame(&w->p), odd ? ", int last" : "");
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
+    problem_open_sizes(&w->p, out);
+    if (w->p.varies) output_column(w, out);
     text_open(out, "for (int64_t c = 0; c < vectors%s; c++) {", odd ? " - last" : "");
     output_vector(w, out, lanes);
     text_close(out, "}");
@@ -303,8 +317,10 @@ static void output_any(const struct winograd *w, struct text *out)
     const struct problem *p = &w->p;
     const struct blocking *b = &w->b;
     const int vectors = (blocking_last(b) + b->lanes - 1) / b->lanes;
-    text_put(out, "@FUNCTION void @output_any(char *const *p, const @real *m, int64_t t, int64_t n)\n{\n");
+    text_put(out, "@FUNCTION void @output_any(%schar *const *p, const @real *m, int64_t t, int64_t n)\n{\n",
+             problem_frame(p));
     out->indent++;
+    problem_open_sizes(p, out);
     tile_digits(w, out);
     for (int k = 0; k < 2; k++) {
         const long long size = p->loops->ivars.at[k ? w->cols : w->rows].size;
@@ -312,7 +328,7 @@ static void output_any(const struct winograd *w, struct text *out)
                   steps(w, k, SAY("%lld - %s", size, k ? "col" : "row")));
     }
     const char *last = b->panels > 1 ? SAY("n == %lld", (long long)b->panels - 1) : "1";
-    text_put(out, "    @output_tile(m, rows, cols, %s%s%s",
+    text_put(out, "    @output_tile(%sm, rows, cols, %s%s%s", problem_frame_argument(p),
              b->panels == 1 || vectors == b->vectors ? SAY("%d", vectors)
                                                      : SAY("%s ? %d : %d", last, vectors, b->vectors),
              b->n.size % b->lanes ? ", " : "", b->n.size % b->lanes ? last : "");
@@ -441,12 +457,15 @@ static void task_step(const struct winograd *w, struct text *out)
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t t0 = task * %lld, count = @sol_min_i64(%lld, %lld - t0);", (long long)w->group,
               (long long)w->group, (long long)w->tiles);
-    text_line(out, "for (int64_t i = 0; i < count; i++) @input_any((const @real *)p[%d], edge, t0 + i, v + i * %lld);",
-              problem_operand(&w->p, w->p.a.tensor), (long long)w->v_pitch);
+    const char *frame = problem_frame_argument(&w->p);
+    text_line(out,
+              "for (int64_t i = 0; i < count; i++) @input_any(%s(const @real *)p[%d], edge, t0 + i, v + i * %lld);",
+              frame, problem_operand(&w->p, w->p.a.tensor), (long long)w->v_pitch);
     text_open(out, "for (int64_t n = 0; n < %lld; n++) {", (long long)w->b.panels);
     text_line(out, "char *const q[3] = {(char *)v, p[%d], (char *)(m - n * %d)};", weights_operand(w), w->b.width);
-    text_line(out, "for (int64_t g = 0; g < %lld; g++) @block_panels(q, 0, g, 0, n, n + 1);", x);
-    text_line(out, "for (int64_t i = 0; i < count; i++) @output_any(p, m + i * %lld, t0 + i, n);",
+    text_line(out, "for (int64_t g = 0; g < %lld; g++) @block_panels(%sq, 0, g, 0, n, n + 1%s);", x,
+              problem_frame_argument(&w->product), w->b.options.counted ? ", count" : "");
+    text_line(out, "for (int64_t i = 0; i < count; i++) @output_any(%sp, m + i * %lld, t0 + i, n);", frame,
               (long long)w->m_pitch);
     text_close(out, "}");
     text_close(out, "}");
@@ -459,8 +478,9 @@ static void input_step(const struct winograd *w, struct text *out, int first, in
     text_line(out, "@real *const edge = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(
         out,
-        "for (int64_t t = task0; t < task1; t++) @input_any((const @real *)p[%d], edge, t, (@real *)p[%d] + t * %lld);",
-        problem_operand(&w->p, w->p.a.tensor), v, (long long)w->v_pitch);
+        "for (int64_t t = task0; t < task1; t++) @input_any(%s(const @real *)p[%d], edge, t, (@real *)p[%d] + t * "
+        "%lld);",
+        problem_frame_argument(&w->p), problem_operand(&w->p, w->p.a.tensor), v, (long long)w->v_pitch);
     kernel_close(out);
     text_put(out, "\n");
 }
@@ -516,8 +536,8 @@ static void three_steps(const struct winograd *w, struct text *out)
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t t = %s, n = %s;", text_over(w->p.arena, "task", b->panels),
               text_modulo(w->p.arena, "task", b->panels));
-    text_line(out, "@output_any(p, (const @real *)p[%d] + t * %lld + n * %d, t, n);", m, (long long)w->m_pitch,
-              b->width);
+    text_line(out, "@output_any(%sp, (const @real *)p[%d] + t * %lld + n * %d, t, n);", problem_frame_argument(&w->p),
+              m, (long long)w->m_pitch, b->width);
     text_close(out, "}");
     text_line(out, "(void)f, (void)worker;");
     kernel_close(out);
