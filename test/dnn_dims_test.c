@@ -296,14 +296,14 @@ static void avx2(void **state)
     (void)state;
 #if defined __x86_64__
     if (!__builtin_cpu_supports("avx2")) skip();
-    check_target("avx2", 1, 3);
+    check_target("avx2", 1, 4);
 #endif
 }
 static void sse2(void **state)
 {
     (void)state;
 #if defined __x86_64__
-    check_target("sse2", 2, 5);
+    check_target("sse2", 2, 6);
 #endif
 }
 
