@@ -36,13 +36,6 @@ int64_t tensor_elements(const struct sol_tensor *t)
     return n;
 }
 
-bool tensor_size_varies(const struct sol_tensor *t)
-{
-    for (int d = 0; d < t->ndim; d++)
-        if (size_varies(t->dim[d].size)) return true;
-    return false;
-}
-
 int64_t tensor_bytes(const struct sol_tensor *t)
 {
     return size_mul(tensor_elements(t), dtype_def((enum sol_dtype)t->dtype)->bytes);

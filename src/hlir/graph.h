@@ -154,7 +154,6 @@ static inline intptr_t tensor_uses(const struct sol_tensor *t)
 }
 int64_t tensor_elements(const struct sol_tensor *t); /* sizes: they may vary */
 int64_t tensor_bytes(const struct sol_tensor *t);
-bool tensor_size_varies(const struct sol_tensor *t); /* does one of its dimensions? */
 /* uniform.c: is t a constant whose elements are all the same number (not NaN)? */
 bool tensor_uniform(const struct sol_tensor *t, double *out_v);
 /* programs.c. A graph with a gradient holds three programs. `prepare` computes what depends on parameters and constants

@@ -39,14 +39,15 @@ static bool is_pixel(const struct sol_tensor *t, int d)
     return t->dim[d].purpose == 'P' && t->dim[d].size > 1;
 }
 
-/* The dimension of rows: the first of pixels. -1: there is none. *out_rest: pixels of a row. */
+/* The dimension of rows: the first of pixels. -1: there is none. *out_rest: pixels of a row; of sizes that vary, for
+ * their hints. */
 static int row_dim(const struct sol_tensor *t, int64_t *out_rest)
 {
     int first = -1;
     *out_rest = 1;
     for (int d = 0; d < t->ndim; d++) {
         if (!is_pixel(t, d)) continue;
-        if (first >= 0) *out_rest *= t->dim[d].size;
+        if (first >= 0) *out_rest *= size_hint(t->dim[d].size);
         if (first < 0) first = d;
     }
     return first;
@@ -56,21 +57,27 @@ int64_t plan_block_rows(const struct sol_tensor *t)
 {
     int64_t rest, rows = 1;
     const int first = row_dim(t, &rest);
-    const int64_t size = first < 0 ? 0 : t->dim[first].size;
-    while (rows < size && (size % rows || rows * rest < PIXELS)) rows++;
+    const int64_t size = first < 0 ? 0 : t->dim[first].size, known = size_factor(size);
+    while (rows < known && (known % rows || rows * rest < PIXELS)) rows++;
+    if (size_varies(size) && rows * rest < FEW) return size; /* all rows: its parts have the same size, too */
     return first < 0 ? 0 : rows;
 }
 
 /* False: t is small, or has few pixels. */
 static bool choose_rows(struct split_reduction *c)
 {
-    if (tensor_size_varies(c->t)) return false; /* parts are rows of a known size */
     int64_t rest, bytes = dtype_def(c->t->dtype)->bytes;
     c->first = row_dim(c->t, &rest);
     c->rows = plan_block_rows(c->t);
-    for (int d = 0; d < c->t->ndim; d++) bytes *= c->t->dim[d].size;
+    for (int d = 0; d < c->t->ndim; d++) bytes *= size_hint(c->t->dim[d].size);
     if (!strcmp(ctx_config(c->p->ctx, "bands"), "always")) return c->first >= 0 && bytes > 0;
-    return c->rows * rest >= FEW && bytes >= c->p->target->l2;
+    return size_hint(c->rows) * rest >= FEW && bytes >= c->p->target->l2;
+}
+
+/* The number of parts along the rows. */
+static int64_t parts_of(const struct split_reduction *c)
+{
+    return size_exact_div(c->t->dim[c->first].size, c->rows);
 }
 
 /* The index variables of the loops that compute parts. */
@@ -82,8 +89,8 @@ static void begin(struct split_reduction *c)
     c->inner = 0;
     for (int d = 0; d < t->ndim; d++) {
         const bool pixel = is_pixel(t, d);
-        const int64_t parts = d == c->first ? t->dim[d].size / c->rows : pixel ? 1 : t->dim[d].size;
-        const int64_t within = t->dim[d].size / parts;
+        const int64_t size = t->dim[d].size, parts = d == c->first ? parts_of(c) : pixel ? 1 : size;
+        const int64_t within = size_exact_div(size, parts);
         const char *name = pixel ? "P" : t->dim[d].purpose == 'C' ? "C" : "N";
         c->at[d] = ex_int(to, 0);
         if (parts > 1) {
@@ -234,7 +241,7 @@ static void put_moments(struct loops *loops, int at, uint64_t bound, int32_t m, 
     const struct loops_tensor v = loops->tensors.at[means.out[1]];
     spread.nout = 1;
     spread.out[0] = means.out[1];
-    spread.value = ex_binary(loops, EX_DIV, total(loops, bound, q), ex_int(loops, ivars_points(loops, bound)));
+    spread.value = ex_binary(loops, EX_DIV, total(loops, bound, q), ex_int(loops, ivars_size(loops, bound)));
     means.value = m;
     if (!bound) means.nout = 1;
     if (bound) {
@@ -262,7 +269,7 @@ static bool split_stmt(struct split_reduction *c, struct loops *loops, int x, in
     if (s.nout != 1 + moments || (moments && found.found != s.value) || loops->ivars.n + 1 >= LOOPS_MAX_IVARS)
         return false;
     if (!c->to) begin(c);
-    if (*rows_ivar < 0) *rows_ivar = loops_ivar(loops, "R", c->t->dim[c->first].size / c->rows);
+    if (*rows_ivar < 0) *rows_ivar = loops_ivar(loops, "R", parts_of(c));
     put_parts(c, loops, &found, &s, s.nout, part);
     uint64_t bound = e.u.bound;
     const int32_t m = read_part(c, loops, &found, *rows_ivar, part[0], &bound);
