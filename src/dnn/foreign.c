@@ -162,16 +162,15 @@ static const char *ivar_value(void *user, int ivar)
     return g->m.ivar[0] == ivar ? "m" : "n";
 }
 
-/* The offset of a view at row `m` and column `n`, both C text. */
-static const char *offset(const struct foreign *g, const struct view *v, const char *m, const char *n)
+/* The address of a view at row `m` and column `n`, both C text, from `base` on. */
+static const char *view_from(const struct foreign *g, const char *base, const struct view *v, const char *m,
+                             const char *n)
 {
-    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
-    for (int i = 0; i < g->outer.n; i++)
-        if (axis_stride(&g->outer.at[i], v->s))
-            text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&g->outer.at[i], v->s));
-    if (axis_stride(&g->m, v->s)) text = SAY("%s + %s * INT64_C(%lld)", text, m, (long long)axis_stride(&g->m, v->s));
-    if (axis_stride(&g->n, v->s)) text = SAY("%s + %s * INT64_C(%lld)", text, n, (long long)axis_stride(&g->n, v->s));
-    return text;
+    struct offset o = {.arena = g->p.arena, .constant = v->c};
+    for (int i = 0; i < g->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&g->outer.at[i], v->s));
+    offset_add(&o, m, axis_stride(&g->m, v->s));
+    offset_add(&o, n, axis_stride(&g->n, v->s));
+    return offset_from(&o, base);
 }
 
 void foreign_begin(const struct plugin *by, struct text *out)
@@ -207,15 +206,16 @@ static void print_find(struct text *out)
 }
 
 void foreign_epilogue(struct epilogue *e, struct text *out, const char *place, const char *at, int64_t all,
-                      const char *(*where)(const void *user, const struct view *v))
+                      const char *(*where)(const void *user, const char *base, const struct view *v))
 {
     const struct problem *p = e->p;
     const int last = (int)(all % e->lanes);
     for (int i = 0; i < p->nview; i++) {
         const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
         const char *qualifier = p->view[i].node ? "const " : "";
-        text_line(out, "%s%s *const e%d = (%s%s *)p[%d] + %s;", qualifier, type, i, qualifier, type,
-                  problem_operand(p, p->view[i].tensor), where(e->user, &p->view[i]));
+        const char *base =
+            arena_printf(p->arena, "(%s%s *)p[%d]", qualifier, type, problem_operand(p, p->view[i].tensor));
+        text_line(out, "%s%s *const e%d = %s;", qualifier, type, i, where(e->user, base, &p->view[i]));
     }
     text_line(out, "const %s sum = *(const %s *)(%s);", epilogue_type(e), epilogue_type(e), place);
     if (last) text_open(out, "if (%s + %d <= %lld) {", at, e->lanes, (long long)all);
@@ -227,9 +227,9 @@ void foreign_epilogue(struct epilogue *e, struct text *out, const char *place, c
     text_close(out, "}");
 }
 
-static const char *offset_here(const void *user, const struct view *v)
+static const char *view_here(const void *user, const char *base, const struct view *v)
 {
-    return offset(user, v, "m", "n");
+    return view_from(user, base, v, "m", "n");
 }
 
 /* Prints how the sums of a task go to memory. */
@@ -241,7 +241,7 @@ static void print_epilogue(struct foreign *g, const struct target *t, struct tex
     /* blocks consist of whole vectors */
     text_open(out, "for (int64_t n = col0; n < col0 + cols; n += %d) {", g->lanes);
     foreign_epilogue(&e, out, SAY("sums + (m - row0) * %lld + (n - col0)", (long long)g->pitch), "n", g->n.size,
-                     offset_here);
+                     view_here);
     text_close(out, "}");
     out->indent--;
 }
@@ -250,22 +250,25 @@ static void print_task(struct foreign *g, const struct target *t, struct text *o
 {
     const struct problem *p = &g->p;
     int64_t below = g->nouter;
-    text_line(out, "const int64_t col0 = t %% %lld * %lld, row0 = t / %lld %% %lld * %lld;", (long long)g->nblocks,
-              (long long)g->cols, (long long)g->nblocks, (long long)g->mblocks, (long long)g->rows);
+    struct arena *a = p->arena;
+    text_line(out, "const int64_t col0 = %s, row0 = %s;", text_times(a, text_modulo(a, "t", g->nblocks), g->cols),
+              text_times(a, text_modulo(a, text_over(a, "t", g->nblocks), g->mblocks), g->rows));
     text_line(out, "const int64_t cols = %lld - col0 < %lld ? %lld - col0 : %lld;", (long long)g->n.size,
               (long long)g->cols, (long long)g->n.size, (long long)g->cols);
     text_line(out, "const int64_t rows = %lld - row0 < %lld ? %lld - row0 : %lld;", (long long)g->m.size,
               (long long)g->rows, (long long)g->m.size, (long long)g->rows);
     for (int i = 0; i < g->outer.n; i++) {
         below /= g->outer.at[i].size;
-        text_line(out, "const int64_t g%d = t / %lld %% %lld;", i, (long long)(below * g->mblocks * g->nblocks),
-                  (long long)g->outer.at[i].size);
+        const char *at = text_over(a, "t", below * g->mblocks * g->nblocks);
+        text_line(out, "const int64_t g%d = %s;", i, text_modulo(a, at, g->outer.at[i].size));
     }
     text_line(out, "gemm(rows, cols, %lld,", (long long)g->k.size);
-    text_line(out, "    (const @real *)p[%d] + %s, %lld, %d,", problem_operand(p, p->a.tensor),
-              offset(g, &p->a.view, "row0", "col0"), (long long)g->a.stride, g->a.across);
-    text_line(out, "    (const @real *)p[%d] + %s, %lld, %d, sums, %lld);", problem_operand(p, p->b.tensor),
-              offset(g, &p->b.view, "row0", "col0"), (long long)g->b.stride, g->b.across, (long long)g->pitch);
+    const char *x = SAY("(const @real *)p[%d]", problem_operand(p, p->a.tensor)),
+               *y = SAY("(const @real *)p[%d]", problem_operand(p, p->b.tensor));
+    text_line(out, "    %s, %lld, %d,", view_from(g, x, &p->a.view, "row0", "col0"), (long long)g->a.stride,
+              g->a.across);
+    text_line(out, "    %s, %lld, %d, sums, %lld);", view_from(g, y, &p->b.view, "row0", "col0"),
+              (long long)g->b.stride, g->b.across, (long long)g->pitch);
     print_epilogue(g, t, out);
 }
 

@@ -14,9 +14,10 @@ void foreign_begin(const struct plugin *by, struct text *out);
 /* The member `place` of an epilogue whose views begin at the vector. */
 const char *foreign_place(void *user, struct text *out, int view);
 /* Prints the statements that store one vector of sums, found at `place` (C text). It belongs to a row of `all`
- * elements, in which its first lane is number `at` (C text). `where` gives the element offset of a view there. */
+ * elements, in which its first lane is number `at` (C text). `where` gives the address of a view there, from a base on.
+ */
 void foreign_epilogue(struct epilogue *e, struct text *out, const char *place, const char *at, int64_t all,
-                      const char *(*where)(const void *user, const struct view *v));
+                      const char *(*where)(const void *user, const char *base, const struct view *v));
 
 /* foreign_conv.c */
 bool foreign_conv_applicable(const struct solver_context *sc, const struct cluster *c, const struct plugin *by,

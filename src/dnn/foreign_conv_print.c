@@ -107,15 +107,14 @@ static const char *ivar_value(void *user, int ivar)
     return value_of(user, ivar);
 }
 
-/* The offset of a view at the vector. */
-static const char *offset(const void *user, const struct view *v)
+/* The address of a view at the vector, from `base` on. */
+static const char *view_from(const void *user, const char *base, const struct view *v)
 {
     const struct conv *c = user;
-    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
+    struct offset o = {.arena = c->p.arena, .constant = v->c};
     for (int i = 0; i < c->p.loops->ivars.n; i++)
-        if (set_has(c->p.batch | c->p.m | c->p.n, i) && v->s[i])
-            text = SAY("%s + %s * INT64_C(%lld)", text, value_of(c, i), (long long)v->s[i]);
-    return text;
+        if (set_has(c->p.batch | c->p.m | c->p.n, i)) offset_add(&o, value_of(c, i), v->s[i]);
+    return offset_from(&o, base);
 }
 
 /* Prints tables of the kinds and of the blocks of rows, and the code that finds the library's functions. */
@@ -175,7 +174,7 @@ static void print_epilogue(struct conv *c, const struct target *t, struct text *
     foreign_epilogue(&e, out,
                      SAY("sums + %s * %lld + %sn", pixel, (long long)(c->whole.groups * c->cols),
                          grouped ? SAY("g * %lld + ", (long long)c->cols) : ""),
-                     "n", all, offset);
+                     "n", all, view_from);
     text_close(out, "}");
     out->indent -= c->ndim + grouped;
 }
@@ -184,22 +183,25 @@ static void print_task(struct conv *c, const struct target *t, struct text *out)
 {
     const struct problem *p = &c->p;
     int64_t below = c->images;
-    const char *start =
-        SAY("INT64_C(%lld) + @block[b][1] * INT64_C(%lld)", (long long)c->base, (long long)c->pixel[0].step);
-    text_line(out, "const int64_t col0 = t %% %lld * %lld, b = t / %lld %% %lld, row0 = b * %lld;",
-              (long long)c->nblock, (long long)c->cols, (long long)c->nblock, (long long)c->blocks, (long long)c->rows);
+    struct arena *a = p->arena;
+    struct offset start = {.arena = a, .constant = c->base};
+    offset_add(&start, "@block[b][1]", c->pixel[0].step);
+    text_line(out, "const int64_t col0 = %s, b = %s, row0 = %s;",
+              text_times(a, text_modulo(a, "t", c->nblock), c->cols),
+              text_modulo(a, text_over(a, "t", c->nblock), c->blocks), text_times(a, "b", c->rows));
     text_line(out, "const int64_t rows = %lld - row0 < %lld ? %lld - row0 : %lld;", (long long)c->nrows,
               (long long)c->rows, (long long)c->nrows, (long long)c->rows);
     for (int i = 0; i < c->nouter; i++) {
         below /= conv_size(c, c->outer[i]);
-        text_line(out, "const int64_t o%d = t / %lld %% %lld;", i, (long long)(below * c->blocks * c->nblock),
-                  (long long)conv_size(c, c->outer[i]));
-        start = SAY("%s + o%d * INT64_C(%lld)", start, i, (long long)p->a.view.s[c->outer[i]]);
+        const char *at = text_over(a, "t", below * c->blocks * c->nblock);
+        text_line(out, "const int64_t o%d = %s;", i, text_modulo(a, at, conv_size(c, c->outer[i])));
+        offset_add(&start, SAY("o%d", i), p->a.view.s[c->outer[i]]);
     }
-    text_line(out, "if (run(__atomic_load_n(&@conv[@block[b][0]], __ATOMIC_RELAXED), (const @real *)p[%d] + %s,",
-              problem_operand(p, p->a.tensor), start);
-    text_line(out, "        (const @real *)p[%d] + t %% %lld * %lld, sums, (char *)sums + %lld)) {",
-              problem_operand(p, p->b.tensor), (long long)c->nblock, (long long)c->kind[0].weights,
+    text_line(out, "if (run(__atomic_load_n(&@conv[@block[b][0]], __ATOMIC_RELAXED), %s,",
+              offset_from(&start, SAY("(const @real *)p[%d]", problem_operand(p, p->a.tensor))));
+    text_line(out, "        %s, sums, (char *)sums + %lld)) {",
+              text_address(a, SAY("(const @real *)p[%d]", problem_operand(p, p->b.tensor)),
+                           text_times(a, text_modulo(a, "t", c->nblock), c->kind[0].weights)),
               (long long)conv_sums_bytes(c));
     text_line(out, "    @sol_error(f, SOL_KERNEL_PLUGIN);");
     text_line(out, "    return;");

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -115,44 +115,34 @@ NEAREST = {"mode": "nearest", "coord": "asymmetric", "round": "floor"}
 EXACT = {"mode": "nearest", "coord": "half_pixel", "round": "round_prefer_ceil"}
 
 
-@op("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
-def nearest_vec(b: Builder, x: Value, output_size: object, scale_factors: Sequence[float] | None) -> Value:
-    return _resize(b, x, scale_factors or (), **NEAREST)
+for _name, _style in (("upsample_nearest", NEAREST), ("_upsample_nearest_exact", EXACT)):
 
+    @op(*(f"{_name}{n}d.vec" for n in (1, 2, 3)))
+    def nearest_vec(
+        b: Builder,
+        x: Value,
+        output_size: object,
+        scale_factors: Sequence[float] | None,
+        style: Mapping[str, str] = _style,
+    ) -> Value:
+        return _resize(b, x, scale_factors or (), **style)
 
-@op("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def nearest(
-    b: Builder,
-    x: Value,
-    output_size: object,
-    scales: Scale = None,
-    scales_d: Scale = None,
-    scales_h: Scale = None,
-    scales_w: Scale = None,
-) -> Value:
-    return _resize(b, x, _scales(x, scales, scales_d, scales_h, scales_w), **NEAREST)
+    @op(*(f"{_name}{n}d" for n in (1, 2, 3)))
+    def nearest(
+        b: Builder,
+        x: Value,
+        output_size: object,
+        scales: Scale = None,
+        scales_d: Scale = None,
+        scales_h: Scale = None,
+        scales_w: Scale = None,
+        style: Mapping[str, str] = _style,
+    ) -> Value:
+        return _resize(b, x, _scales(x, scales, scales_d, scales_h, scales_w), **style)
 
 
 def _scales(x: Value, one: Scale, d: Scale, h: Scale, w: Scale) -> list[Scale]:
     return {1: [one], 2: [h, w], 3: [d, h, w]}[x.ndim - 2]
-
-
-@op("_upsample_nearest_exact1d.vec", "_upsample_nearest_exact2d.vec", "_upsample_nearest_exact3d.vec")
-def exact_vec(b: Builder, x: Value, output_size: object, scale_factors: Sequence[float] | None) -> Value:
-    return _resize(b, x, scale_factors or (), **EXACT)
-
-
-@op("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")
-def exact(
-    b: Builder,
-    x: Value,
-    output_size: object,
-    scales: Scale = None,
-    scales_d: Scale = None,
-    scales_h: Scale = None,
-    scales_w: Scale = None,
-) -> Value:
-    return _resize(b, x, _scales(x, scales, scales_d, scales_h, scales_w), **EXACT)
 
 
 @op("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")
