@@ -239,6 +239,30 @@ static int64_t peak(const struct sized *s, const int64_t *dims)
     return m.peak;
 }
 
+/* Where nothing is rounded, the formula is what the network needs at any size. */
+static void memory_as_a_formula(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"dim #0 \"n\" hint=40 min=0\ninput %0:f32[#0 1000] \"x\"\n%1 = exp(%0)\noutput %1 \"y\"\n", "#0 * 8.0KB"},
+        {"dim #0 \"n\" hint=40 max=50\ninput %0:f32[#0 1000] \"x\"\n%1 = exp(%0)\noutput %1 \"y\"\n", "#0 * 8.0KB"},
+        {"dim #0 \"n\" hint=8 min=8 max=8\ninput %0:f32[#0 1000] \"x\"\n%1 = exp(%0)\noutput %1 \"y\"\n", "64.0KB"},
+        {"dim #0 \"b\" hint=4\ndim #1 \"t\" hint=64 multiple=16\ninput %0:f32[#0 #1 #1] \"x\"\n"
+         "%1 = exp(%0)\noutput %1 \"y\"\n",
+         "#0 * #1 * #1 * 8B"},
+        {"input %0:f32[10 1000] \"x\"\n%1 = exp(%0)\noutput %1 \"y\"\n", "80.0KB"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        struct sized s;
+        char *text;
+        open(cases[i][0], &s);
+        if (sol_net_memory_print(s.net, &text)) fail_msg("%s", sol_error(ctx));
+        assert_string_equal(text, cases[i][1]);
+        sol_free(ctx, text);
+        close_sized(&s);
+    }
+}
+
 /* After the largest of many sizes, no call needs memory of the system. */
 static void memory_is_that_of_the_largest(void **state)
 {
@@ -353,6 +377,7 @@ int main(void)
         cmocka_unit_test(sizes_are_those_of_the_inputs),
         cmocka_unit_test(dimensions_are_described),
         cmocka_unit_test(calls_that_are_rejected),
+        cmocka_unit_test(memory_as_a_formula),
         cmocka_unit_test(memory_is_that_of_the_largest),
         cmocka_unit_test(without_memory_smaller_sizes_go_on),
         cmocka_unit_test(threads_with_different_sizes),

@@ -320,6 +320,9 @@ sol_status sol_net_forward_at(struct sol_net *net, struct sol_params *params, co
                               struct sol_saved **out_saved);
 /* The memory at given sizes; sol_net_memory is for the dimensions' hints. Errors: INVALID (sizes), NOMEM. */
 sol_status sol_net_memory_at(struct sol_net *net, const int64_t *dims, struct sol_memory *out_m);
+/* The peak as a formula of the dimensions, "12.1MB + #0 * 3.4MB", which is exact at the hints and an estimate
+ * elsewhere. Free it with sol_free. Errors: NOMEM. */
+sol_status sol_net_memory_print(struct sol_net *net, char **out_text);
 /* With the configuration key profile=1, SOL measures every kernel in every run. A row describes one kernel: first those
  * of forward in their order, then those of backward. Times cover the last runs, at most 64. Operations are those of the
  * layers as defined; Winograd needs fewer. Bytes are what the layers read and write. */

@@ -49,6 +49,6 @@ int64_t compile_peak(const struct schedule *s, const struct compile_memory *m, i
 sol_status compile_keep(struct sol_graph *g, const struct target *target, struct compile_memory *out_m);
 
 /* Logs the peak memory. */
-void compile_report_memory(struct sol_ctx *ctx, const struct sol_net *net, bool training);
+void compile_report_memory(struct sol_ctx *ctx, struct sol_net *net, bool training);
 
 #endif

@@ -158,14 +158,18 @@ void compile_report_steps(const struct schedule *s)
     compile_keep_file(s, "-memory.svg", picture_memory(s->arena, s->plan->g->name, bars, n), "");
 }
 
-void compile_report_memory(struct sol_ctx *ctx, const struct sol_net *net, bool training)
+void compile_report_memory(struct sol_ctx *ctx, struct sol_net *net, bool training)
 {
     struct sol_memory m;
+    char *formula = NULL;
     sol_net_memory(net, &m);
     LOG(ctx, LOG_DEBUG, "plan",
         "Estimated Peak Memory Consumption: %s ~%.1fMB (%.1f saved, %.1f workspace, %.1f prepared)",
         training ? "Training" : "Inference", (double)m.peak / 1e6, (double)m.saved / 1e6, (double)m.workspace / 1e6,
         (double)m.prepared / 1e6);
+    if (sol_net_dims(net) && !sol_net_memory_print(net, &formula))
+        LOG(ctx, LOG_DEBUG, "plan", "at other sizes ~%s", formula);
+    sol_free(ctx, formula);
     if (training)
         LOG(ctx, LOG_DEBUG, "plan", "with training::memory fast ~%.1fMB, balanced ~%.1fMB, small ~%.1fMB",
             (double)m.if_fast / 1e6, (double)m.if_balanced / 1e6, (double)m.if_small / 1e6);

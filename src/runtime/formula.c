@@ -1,0 +1,195 @@
+/* The peak of memory as a formula of the dimensions that vary: a short sum of monomials that comes close to what the
+ * network needs at sizes around the hints. One monomial after the other is added, always the one that helps most, until
+ * the sum is close enough; the constant then makes it exact at the hints. */
+#include "base/size.h"
+#include "runtime/inside.h"
+
+#include <string.h>
+
+enum {
+    POINTS = 3, /* sizes of a dimension, and powers of it */
+    FITTED = 3, /* dimensions */
+    VALUES = POINTS * POINTS * POINTS,
+    TERMS = 6 /* the first is the constant */
+};
+#define CLOSE 0.02 /* of the peak */
+
+struct fit {
+    struct sol_net *net;
+    int ndim;
+    int64_t at[FITTED][POINTS]; /* sizes of each dimension; all equal: it has no terms */
+    double peak[VALUES];        /* at the sizes that the digits of the index choose */
+    int n, term[TERMS];         /* monomials: the digits of the number are the powers */
+    double coef[TERMS];
+};
+
+static int digit(int i, int d)
+{
+    for (; d; d--) i /= POINTS;
+    return i % POINTS;
+}
+
+/* The hint and two sizes above it, or below it. */
+static void choose_points(const struct sol_net_dim *d, int64_t *at)
+{
+    const struct sol_dim_limits *l = &d->limits;
+    int64_t step = MAX(l->hint / l->multiple, 1) * l->multiple;
+    if (l->hint + 2 * step > l->max) step = -MIN(step, (l->hint - l->min) / 2 / l->multiple * l->multiple);
+    for (int k = 0; k < POINTS; k++) at[k] = l->hint + k * step;
+}
+
+static sol_status sample(struct fit *f)
+{
+    int64_t dims[SIZE_MOST_DIMS];
+    struct sol_memory m;
+    for (int i = 0; i < sol_net_dims(f->net); i++) dims[i] = sol_net_dim(f->net, i).limits.hint;
+    for (int i = 0; i < VALUES; i++) {
+        for (int d = 0; d < f->ndim; d++) dims[d] = f->at[d][digit(i, d)];
+        TRY(sol_net_memory_at(f->net, dims, &m));
+        f->peak[i] = (double)MAX(m.peak, 1);
+    }
+    return SOL_OK;
+}
+
+/* A monomial at a point. */
+static double value(const struct fit *f, int term, int point)
+{
+    double v = 1;
+    for (int d = 0; d < f->ndim; d++)
+        for (int k = digit(term, d); k; k--) v *= (double)f->at[d][digit(point, d)];
+    return v;
+}
+
+/* Solves the n equations a x = b, the last column of a being b. False: there is no single solution. */
+static bool solve(int n, double a[TERMS][TERMS + 1], double *x)
+{
+    for (int i = 0; i < n; i++) {
+        int best = i;
+        for (int k = i; k < n; k++)
+            if (a[k][i] * a[k][i] > a[best][i] * a[best][i]) best = k;
+        if (a[best][i] * a[best][i] < 1e-24) return false;
+        for (int c = i; c <= n; c++) {
+            const double v = a[i][c];
+            a[i][c] = a[best][c];
+            a[best][c] = v;
+        }
+        for (int k = i + 1; k < n; k++)
+            for (int c = n; c >= i; c--) a[k][c] -= a[k][i] / a[i][i] * a[i][c];
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        x[i] = a[i][n];
+        for (int k = i + 1; k < n; k++) x[i] -= a[i][k] * x[k];
+        x[i] /= a[i][i];
+    }
+    return true;
+}
+
+/* The coefficients of the least squares of relative errors. Returns the largest error; 2: only coefficients that are
+ * negative, or not determined, would do. */
+static double least_squares(struct fit *f)
+{
+    double a[TERMS][TERMS + 1] = {{0}}, scale[TERMS], worst = 0;
+    for (int i = 0; i < f->n; i++) scale[i] = value(f, f->term[i], VALUES - 1);
+    for (int p = 0; p < VALUES; p++) {
+        const double weight = f->peak[0] / f->peak[p];
+        for (int i = 0; i < f->n; i++) {
+            const double v = value(f, f->term[i], p) / scale[i] * weight;
+            for (int k = 0; k < f->n; k++) a[i][k] += v * value(f, f->term[k], p) / scale[k] * weight;
+            a[i][f->n] += v * f->peak[0];
+        }
+    }
+    if (!solve(f->n, a, f->coef)) return 2;
+    for (int i = 0; i < f->n; i++) {
+        f->coef[i] /= scale[i];
+        if (i && f->coef[i] < 0) return 2;
+    }
+    for (int p = 0; p < VALUES; p++) {
+        double error = -f->peak[p];
+        for (int i = 0; i < f->n; i++) error += f->coef[i] * value(f, f->term[i], p);
+        if (error < 0) error = -error;
+        worst = MAX(worst, error / f->peak[p]);
+    }
+    return worst;
+}
+
+static bool may_have(const struct fit *f, int term)
+{
+    for (int d = 0; d < FITTED; d++)
+        if (digit(term, d) && (d >= f->ndim || f->at[d][0] == f->at[d][1])) return false;
+    for (int i = 0; i < f->n; i++)
+        if (f->term[i] == term) return false;
+    return true;
+}
+
+static void choose_terms(struct fit *f)
+{
+    f->n = 1;
+    double error = least_squares(f);
+    while (error > CLOSE && f->n < TERMS) {
+        int best = 0;
+        double least = error;
+        for (int term = 1; term < VALUES; term++) {
+            if (!may_have(f, term)) continue;
+            f->term[f->n++] = term;
+            const double e = least_squares(f);
+            if (e < least) least = e, best = term;
+            f->n--;
+        }
+        if (!best) break;
+        f->term[f->n++] = best;
+        error = least;
+    }
+    least_squares(f);
+}
+
+static void put_bytes(struct text *t, double n)
+{
+    static const char *const unit[] = {"B", "KB", "MB", "GB", "TB"};
+    int u = 0;
+    if (n < 0) text_put(t, "-");
+    if (n < 0) n = -n;
+    for (; n >= 1000 && u < COUNT_OF(unit) - 1; u++) n /= 1000;
+    text_put(t, u ? "%.1f%s" : "%.0f%s", n, unit[u]);
+}
+
+static void put_formula(struct text *t, const struct fit *f, double peak)
+{
+    double rest = peak; /* the constant that makes the formula exact at the hints */
+    for (int i = 1; i < f->n; i++) rest -= f->coef[i] * value(f, f->term[i], 0);
+    if (rest >= 1 || rest <= -1) put_bytes(t, rest);
+    for (int i = 1; i < f->n; i++) {
+        text_put(t, t->n ? " + " : "");
+        for (int d = 0; d < FITTED; d++)
+            for (int k = digit(f->term[i], d); k; k--) text_put(t, "#%d * ", d);
+        put_bytes(t, f->coef[i]);
+    }
+    if (!t->n) put_bytes(t, 0);
+}
+
+sol_status sol_net_memory_print(struct sol_net *net, char **out_text)
+{
+    struct fit f = {.net = net, .ndim = MIN(sol_net_dims(net), FITTED)};
+    struct sol_memory m;
+    struct arena *a = arena_create(net->ctx);
+    *out_text = NULL;
+    if (!a) return ctx_check(net->ctx);
+    struct text t = text_new(a);
+    for (int d = 0; d < f.ndim; d++) {
+        const struct sol_net_dim dim = sol_net_dim(net, d);
+        choose_points(&dim, f.at[d]);
+    }
+    sol_net_memory(net, &m);
+    const sol_status fits = sample(&f);
+    if (fits && fits != SOL_ERR_INVALID) {
+        arena_destroy(a);
+        return fits;
+    }
+    if (!fits) choose_terms(&f); /* otherwise a layer cannot have one of the sizes: the peak at the hints alone */
+    put_formula(&t, &f, (double)m.peak);
+    sol_status status = ctx_check(net->ctx);
+    if (!status && !(*out_text = ctx_try(net->ctx, t.n + 1)))
+        status = ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: the memory of '%s'", net->parts.name);
+    if (!status) memcpy(*out_text, t.at, t.n + 1);
+    arena_destroy(a);
+    return status;
+}
