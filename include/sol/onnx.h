@@ -50,6 +50,10 @@ struct sol_onnx_options {
     int nshapes; /* the reader does not compare them with the model's sizes; check the inputs afterwards */
     const struct sol_onnx_shape *shapes;
     int64_t open_size; /* the size of all dimensions that are still open; 0: an open dimension is an error */
+    /* 1: dimensions that are open and not in `dims` vary (sol_graph_dim). `shapes` and `open_size` are sizes that costs
+     * are estimated for. Dimensions that the network needs to be equal become one; one that must be a number becomes
+     * that number, or the one in `shapes`. */
+    int vary;
 };
 
 /* Options may be NULL. Errors: IO (file), INVALID (damaged model), UNSUPPORTED (lists all unsupported nodes). */
@@ -70,6 +74,8 @@ struct sol_io sol_onnx_output(const struct sol_onnx *model, int i);
 /* Returns the i-th dimension that the model leaves open, as its symbol or as input and axis ("x.0"), and the size used
  * for it. NULL: i is past the last. */
 const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size);
+/* With `vary`: why it has its size, or is the same as another dimension. NULL: it varies, or the options say it. */
+const char *sol_onnx_open_why(const struct sol_onnx *model, int i);
 /* Returns the row-major data of parameter i of the graph and of its compiled network; it lives as long as the model. */
 int sol_onnx_params(const struct sol_onnx *model);
 const void *sol_onnx_param(const struct sol_onnx *model, int i);

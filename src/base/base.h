@@ -57,6 +57,7 @@ struct arena;
 sol_status ctx_fail(struct sol_ctx *ctx, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
 /* Prepends text to the recorded error ("while compiling layer conv1: "). Returns `status`. */
 sol_status ctx_where(struct sol_ctx *ctx, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
+void ctx_clear_error(struct sol_ctx *ctx); /* sol_error_sizes finds nothing then */
 /* Adds to the error `failed`, which has just been reported, that the sizes a and b differ; -1: a must be a number. */
 sol_status ctx_unequal(struct sol_ctx *ctx, int64_t a, int64_t b, sol_status failed);
 /* SOL_ERR_NOMEM if an allocation failed since the context was made or ctx_clear was called; SOL_ERR_INTERRUPTED if the

@@ -149,9 +149,45 @@ static const void *value_of(const struct sol_tensor *t)
     return t->role == TENSOR_CONST ? t->data : t->known;
 }
 
+/* The first size that varies in the data of t; 0: there is none. */
+static int64_t size_in(const struct sol_tensor *t)
+{
+    const int64_t *v = value_of(t), n = t->dtype == SOL_I64 ? tensor_elements(t) : 0;
+    for (int64_t i = 0; i < n; i++)
+        if (size_varies(v[i])) return v[i];
+    return 0;
+}
+
+static int64_t varying_size(const struct sol_tensor *t)
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (size_varies(t->dim[d].size)) return t->dim[d].size;
+    return 0;
+}
+
+/* Can the outputs be known, although sizes vary? *out_sizes: there are sizes that vary among the numbers. */
+static sol_status knowable(const struct sol_layer *l, bool *out_sizes)
+{
+    struct sol_ctx *ctx = l->out[0]->graph->ctx;
+    int64_t data = 0, shape = 0;
+    for (int i = 0; i < l->nin; i++) {
+        if (l->in[i] && !data) data = size_in(l->in[i]);
+        if (l->in[i] && !shape) shape = varying_size(l->in[i]);
+    }
+    for (int o = 0; o < l->nout && !shape; o++) shape = varying_size(l->out[o]);
+    *out_sizes = data || loops_vary(l->loops);
+    if (data && (l->def->flags & LAYER_OPAQUE)) shape = data;
+    if (!shape) return SOL_OK;
+    return ctx_unequal(ctx, shape, -1,
+                       ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "layer '%s' (%s): its value depends on the size %lld",
+                                l->name, l->def->name, (long long)shape));
+}
+
 /* Computes the outputs of a layer whose inputs are all known. */
 static sol_status evaluate(struct sol_layer *l)
 {
+    bool sizes;
+    TRY(knowable(l, &sizes));
     struct arena *a = l->out[0]->graph->arena;
     const void **in = NEW_ARRAY(a, const void *, l->nin);
     void **out = NEW_ARRAY(a, void *, l->nout);
@@ -160,7 +196,7 @@ static sol_status evaluate(struct sol_layer *l)
         out[o] =
             arena_alloc(a, (size_t)tensor_elements(l->out[o]) * dtype_def((enum sol_dtype)l->out[o]->dtype)->bytes);
     TRY(ctx_check(arena_ctx(a)));
-    TRY(layer_interpret(arena_ctx(a), l, in, out));
+    TRY(layer_interpret(arena_ctx(a), l, in, out, sizes));
     for (int o = 0; o < l->nout; o++) l->out[o]->known = out[o];
     return SOL_OK;
 }

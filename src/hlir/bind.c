@@ -56,8 +56,10 @@ void bind_shapes(const struct bind *b, struct text *out)
         const struct opdef_input *in = &b->in[at++];
         text_put(out, "%s%s", out->n ? " " : "", t->name);
         if (in->missing) text_put(out, " missing");
-        for (int d = 0; !in->missing && d < in->ndim; ++d)
-            text_put(out, d ? "x%lld" : " %lld", (long long)in->shape[d]);
+        for (int d = 0; !in->missing && d < in->ndim; ++d) {
+            text_put(out, d ? "x" : " ");
+            size_print(out, in->shape[d]);
+        }
         if (!in->missing && !in->ndim) text_put(out, " scalar");
     }
 }

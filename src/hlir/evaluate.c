@@ -4,7 +4,8 @@
 
 #include "hlir/graph.h"
 
-sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
+sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out,
+                           bool sizes)
 {
     if (l->def->flags & LAYER_OPAQUE) return l->out[0]->graph->kinds->run(ctx, l, in, out);
     void **data = ctx_realloc(ctx, NULL, (size_t)(l->loops->tensors.n + 1) * sizeof *data);
@@ -14,7 +15,7 @@ sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const
     for (int i = 0; i < l->nin; i++)
         if (l->in[i]) data[k++] = (void *)(uintptr_t)in[i];
     for (int o = 0; o < l->nout; o++) data[k++] = out[o];
-    sol_status status = loops_interpret(ctx, l->loops, data);
+    sol_status status = (sizes ? loops_interpret_sizes : loops_interpret)(ctx, l->loops, data);
     ctx_free(ctx, data);
     return status ? ctx_where(ctx, status, "layer '%s' (%s): ", l->name, l->def->name) : SOL_OK;
 }
@@ -44,7 +45,7 @@ static sol_status interpret_layer(struct arena *a, const struct sol_layer *l, co
     for (int i = 0; i < l->nin; i++) in[i] = l->in[i] ? data[l->in[i]->id] : NULL;
     for (int o = 0; o < l->nout; o++) data[l->out[o]->id] = out[o] = arena_alloc(a, (size_t)tensor_bytes(l->out[o]));
     TRY(ctx_check(arena_ctx(a)));
-    return layer_interpret(arena_ctx(a), l, in, out);
+    return layer_interpret(arena_ctx(a), l, in, out, false);
 }
 
 static sol_status interpret(struct sol_graph *g, struct arena *a, const int64_t *dim, const struct graph_data *given)

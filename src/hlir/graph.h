@@ -194,8 +194,9 @@ struct graph_data {
     void *const *outputs;
 };
 sol_status graph_interpret_at(struct sol_graph *g, const int64_t *dim, const struct graph_data *data);
-/* Evaluates one layer. in[i] is NULL for a missing input. */
-sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
+/* Evaluates one layer. in[i] is NULL for a missing input. `sizes`: integers may be sizes that vary. */
+sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out,
+                           bool sizes);
 
 /* text.c, parse.c: the text form (docs/text-form.md): sol_graph_print, sol_graph_parse. */
 void graph_print(const struct sol_graph *g, struct text *out);

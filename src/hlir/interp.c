@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "hlir/loops.h"
+#include "hlir/sizes.h"
 
 enum value { UNKNOWN, INT, UNSIGNED, REAL }; /* the type in which an expression is computed */
 struct interp {
@@ -18,7 +18,33 @@ struct interp {
     int32_t *body;
     sol_status status;
     int rand;
+    bool sizes; /* integers may be sizes that vary */
 };
+
+/* -- sizes that vary */
+
+/* The result of sizes.h: v, or SIZE_BAD of a and b. */
+static int64_t sized(struct interp *p, int64_t a, int64_t b, int64_t v)
+{
+    if (v == SIZE_BAD && !p->status) {
+        const int64_t of = size_varies(a) ? a : b;
+        p->status = ctx_unequal(p->ctx, of, -1,
+                                ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s: its value depends on the size %lld",
+                                         p->loops->name, (long long)of));
+    }
+    return v == SIZE_BAD ? 0 : v;
+}
+
+static bool vary(const struct interp *p, int64_t a, int64_t b)
+{
+    return p->sizes && (size_varies(a) || size_varies(b));
+}
+
+/* A number that is no integer, an index, or an element of another type than i64 must not vary. */
+static int64_t fixed(struct interp *p, int64_t v)
+{
+    return vary(p, v, 0) ? sized(p, v, 0, SIZE_BAD) : v;
+}
 
 /* -- types */
 
@@ -146,7 +172,7 @@ static int64_t offset(struct interp *p, const struct loops_tensor *t, int32_t fi
     int64_t at = 0;
     int d = 0;
     for (int32_t i = first; i; i = p->loops->ex.at[i].next, ++d) {
-        int64_t v = whole(p, i);
+        int64_t v = fixed(p, whole(p, i));
         if (v < 0 || v >= t->shape[d]) {
             if (!may_leave) outside(p, t, d, v);
             return -1;
@@ -160,6 +186,13 @@ static const void *memory(const struct interp *p, int tensor)
 {
     const struct loops_tensor *t = &p->loops->tensors.at[tensor];
     return t->role == LOOPS_TABLE ? t->table : p->data[tensor];
+}
+
+static int64_t combine(struct interp *p, enum ex_kind kind, int64_t a, int64_t b)
+{
+    if (vary(p, a, b)) return sized(p, a, b, sizes_binary(kind, a, b));
+    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
+    return (int64_t)(kind == EX_ADD ? x + y : kind == EX_SUB ? x - y : x * y);
 }
 
 struct acc { /* the state of a reduction */
@@ -184,6 +217,10 @@ static void step_best(struct interp *p, const struct ex *e, struct acc *a, int64
     bool high = e->op == RED_MAX || e->op == RED_MAXAT;
     if (a->is_int) {
         int64_t x = whole(p, e->b);
+        if (a->n && vary(p, x, a->i)) {
+            a->i = sized(p, x, a->i, sizes_reduce((enum reduce_kind)e->op, a->i, x));
+            return;
+        }
         if (a->n++ && !better_int(a, x, high)) return;
         a->i = x;
     } else {
@@ -229,10 +266,8 @@ static void step(struct interp *p, const struct ex *e, struct acc *a, int64_t po
     default:
         if (!a->is_int)
             step_real(a, e->op, real(p, e->b));
-        else if (e->op == RED_SUM)
-            a->i = (int64_t)((uint64_t)a->i + (uint64_t)whole(p, e->b));
         else
-            a->i = (int64_t)((uint64_t)a->i * (uint64_t)whole(p, e->b));
+            a->i = combine(p, e->op == RED_SUM ? EX_ADD : EX_MUL, a->i, whole(p, e->b));
     }
 }
 
@@ -293,6 +328,8 @@ static int64_t call_whole(struct interp *p, const struct ex *e)
     bool choose = *math_at(e->op)->type == 'y'; /* `where`: the condition may have any type */
     if (reals && !choose) return call_real(p, e) != 0;
     for (int32_t i = e->a; i; i = p->loops->ex.at[i].next, ++n) args[n] = choose && !n ? holds(p, i) : whole(p, i);
+    if (!choose && n && (vary(p, args[0], args[1]) || vary(p, args[2], 0)))
+        return sized(p, args[0], vary(p, args[1], 0) ? args[1] : args[2], sizes_call(e->op, args));
     memcpy(without_sign, args, sizeof args);
     return unsig ? (int64_t)math_eval_unsigned(e->op, without_sign) : math_eval_int(e->op, args);
 }
@@ -300,6 +337,7 @@ static int64_t call_whole(struct interp *p, const struct ex *e)
 static int64_t divide(struct interp *p, const struct ex *e, bool remainder)
 {
     int64_t a = whole(p, e->a), b = whole(p, e->b);
+    if (vary(p, a, b)) return sized(p, a, b, sizes_binary(remainder ? EX_MOD : EX_FLOOR, a, b));
     if (value_of(p, e->a) == UNSIGNED || value_of(p, e->b) == UNSIGNED)
         return !b ? 0 : (int64_t)(remainder ? (uint64_t)a % (uint64_t)b : (uint64_t)a / (uint64_t)b);
     if (b == 0) return 0;
@@ -316,10 +354,13 @@ static int64_t whole(struct interp *p, int32_t node)
     switch (e->kind) {
     case EX_INT: return e->u.i;
     case EX_IVAR: return p->ivar[e->tensor];
-    case EX_NEG: return (int64_t)(0 - (uint64_t)whole(p, e->a));
-    case EX_ADD: return (int64_t)((uint64_t)whole(p, e->a) + (uint64_t)whole(p, e->b));
-    case EX_SUB: return (int64_t)((uint64_t)whole(p, e->a) - (uint64_t)whole(p, e->b));
-    case EX_MUL: return (int64_t)((uint64_t)whole(p, e->a) * (uint64_t)whole(p, e->b));
+    case EX_NEG: return combine(p, EX_SUB, 0, whole(p, e->a));
+    case EX_ADD:
+    case EX_SUB:
+    case EX_MUL: {
+        const int64_t a = whole(p, e->a);
+        return combine(p, (enum ex_kind)e->kind, a, whole(p, e->b));
+    }
     case EX_FLOOR: return divide(p, e, false);
     case EX_MOD: return divide(p, e, true);
     case EX_READ: {
@@ -346,7 +387,7 @@ static double real(struct interp *p, int32_t node)
 {
     const struct ex *e = &p->loops->ex.at[node];
     enum value v = value_of(p, node);
-    if (v == INT) return (double)whole(p, node);
+    if (v == INT) return (double)fixed(p, whole(p, node));
     if (v == UNSIGNED) return (double)(uint64_t)whole(p, node);
     switch (e->kind) {
     case EX_REAL: return e->u.r;
@@ -361,7 +402,7 @@ static double real(struct interp *p, int32_t node)
         if (at < 0) return e->b ? real(p, e->b) : 0;
         if (dtype_def((enum sol_dtype)t->dtype)->is_float) return load_real(memory(p, e->tensor), at, t->dtype);
         int64_t i = load_int(memory(p, e->tensor), at, t->dtype);
-        return t->dtype == SOL_U64 ? (double)(uint64_t)i : (double)i;
+        return t->dtype == SOL_U64 ? (double)(uint64_t)i : (double)fixed(p, i);
     }
     case EX_CALL: return call_real(p, e);
     case EX_RED: {
@@ -403,11 +444,15 @@ static bool holds(struct interp *p, int32_t node)
             return compare(e->op, (x > y) - (x < y));
         }
         int64_t x = whole(p, e->a), y = whole(p, e->b);
+        if (vary(p, x, y)) {
+            const int known = sizes_compare((enum ex_cmp)e->op, x, y);
+            return sized(p, x, y, known < 0 ? SIZE_BAD : known);
+        }
         if (a == UNSIGNED || b == UNSIGNED)
             return compare(e->op, ((uint64_t)x > (uint64_t)y) - ((uint64_t)x < (uint64_t)y));
         return compare(e->op, (x > y) - (x < y));
     }
-    default: return value_of(p, node) == REAL ? real(p, node) != 0 : whole(p, node) != 0;
+    default: return value_of(p, node) == REAL ? real(p, node) != 0 : fixed(p, whole(p, node)) != 0;
     }
 }
 
@@ -428,6 +473,7 @@ static void store_value(struct interp *p, int32_t value, const struct acc *a, vo
     enum value v = !a ? value_of(p, value) : !a->is_int ? REAL : a->is_unsigned ? UNSIGNED : INT;
     if (v == INT || v == UNSIGNED) {
         int64_t i = a ? a->i : whole(p, value);
+        if (type != SOL_I64) i = fixed(p, i);
         if (!dtype_def((enum sol_dtype)type)->is_float)
             store_int(data, at, type, i);
         else
@@ -525,9 +571,9 @@ static const struct loops *with_bodies(struct arena *a, const struct loops *loop
     return copy;
 }
 
-sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *loops, void *const *data)
+static sol_status interpret(struct sol_ctx *ctx, const struct loops *loops, void *const *data, bool sizes)
 {
-    struct interp p = {.ctx = ctx, .loops = loops, .rand = math_row("rand")};
+    struct interp p = {.sizes = sizes, .ctx = ctx, .loops = loops, .rand = math_row("rand")};
     struct arena *a = arena_create(ctx);
     if (!a) return SOL_ERR_NOMEM;
     p.loops = with_bodies(a, loops, &p.body);
@@ -543,4 +589,14 @@ sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *loops, void 
     }
     arena_destroy(a);
     return p.status;
+}
+
+sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *loops, void *const *data)
+{
+    return interpret(ctx, loops, data, false);
+}
+
+sol_status loops_interpret_sizes(struct sol_ctx *ctx, const struct loops *loops, void *const *data)
+{
+    return interpret(ctx, loops, data, true);
 }

@@ -328,6 +328,9 @@ char opdef_purpose(const struct opdef *r, bool output, int tensor, int dim, int 
  * or INT32_MIN, of which narrower types keep the low bits. An index outside its tensor without a value for it is
  * SOL_ERR_RUN. */
 sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *loops, void *const *data);
+/* The same where integers (i64) may be sizes that vary, but no shape does. SOL_ERR_UNSUPPORTED: the result is no size;
+ * the error says which size is the reason. */
+sol_status loops_interpret_sizes(struct sol_ctx *ctx, const struct loops *loops, void *const *data);
 
 /* -- math.c, reduce.c: the tables of math.def and reduce.def */
 struct math_def {

@@ -5,6 +5,46 @@
 
 /* -- loading */
 
+enum { MOST_READINGS = 100 };
+
+static sol_status translate_once(struct sol_onnx *model, const char *folder, const struct sol_onnx_options *options,
+                                 struct free_dims *dims, bool *out_again)
+{
+    struct arena *a = model->arena;
+    struct reader r = {.model = model,
+                       .ctx = model->ctx,
+                       .arena = a,
+                       .options = options,
+                       .folder = folder,
+                       .file = (const Onnx__Model *)model->file,
+                       .functions = map_create(a),
+                       .cheap = map_create(a),
+                       .leaves = map_create(a),
+                       .names = map_create(a),
+                       .counts = map_create(a),
+                       .free_dims = options && options->vary ? dims : NULL};
+    dims->reading++;
+    const sol_status status = model_translate(&r);
+    *out_again = status && r.free_dims && vary_resolve(&r);
+    return status;
+}
+
+/* Where sizes vary, what cannot is found out by trying: the model is read again with what the error says. */
+static sol_status translate(struct sol_onnx *model, const char *folder, const struct sol_onnx_options *options)
+{
+    struct free_dims dims = {0};
+    bool again = true;
+    sol_status status = SOL_OK;
+    for (int i = 0; i < MOST_READINGS && again; i++) {
+        if (model->graph) sol_graph_destroy(model->graph);
+        model->graph = NULL;
+        model->params.n = model->inputs.n = model->outputs.n = model->weights.n = 0;
+        model->operators.n = model->open.n = 0;
+        status = translate_once(model, folder, options, &dims, &again);
+    }
+    return status;
+}
+
 static sol_status load(struct sol_ctx *ctx, const struct encoded *from, const char *folder,
                        const struct sol_onnx_options *options, struct sol_onnx **out_model)
 {
@@ -16,21 +56,8 @@ static sol_status load(struct sol_ctx *ctx, const struct encoded *from, const ch
     }
     *model = (struct sol_onnx){.ctx = ctx, .arena = a};
     sol_status status = message_read(ctx, from, &onnx__model__descriptor, &model->file);
-    if (!status) {
-        struct reader r = {.model = model,
-                           .ctx = ctx,
-                           .arena = a,
-                           .options = options,
-                           .folder = folder,
-                           .file = (const Onnx__Model *)model->file,
-                           .functions = map_create(a),
-                           .cheap = map_create(a),
-                           .leaves = map_create(a),
-                           .names = map_create(a),
-                           .counts = map_create(a)};
-        status = model_translate(&r);
-        if (status) ctx_where(ctx, status, "%s: ", from->what);
-    }
+    if (!status) status = translate(model, folder, options);
+    if (status && model->file) ctx_where(ctx, status, "%s: ", from->what);
     if (status)
         sol_onnx_destroy(model);
     else
@@ -114,6 +141,11 @@ int sol_onnx_weights(const struct sol_onnx *model)
 struct sol_io sol_onnx_weight(const struct sol_onnx *model, int i)
 {
     return model->weights.at[i];
+}
+
+const char *sol_onnx_open_why(const struct sol_onnx *model, int i)
+{
+    return i >= 0 && i < model->open.n ? model->open.at[i].why : NULL;
 }
 
 int sol_onnx_params(const struct sol_onnx *model)

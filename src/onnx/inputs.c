@@ -65,7 +65,16 @@ struct open { /* one that the file leaves open */
     const char *name;
     int64_t *size, *symbol; /* symbol: what all dimensions of this symbol are; NULL: it has none */
     int64_t array;          /* what the array says */
+    int64_t guess;          /* a usual size of such an axis */
 };
+
+/* What the arrays say about a dimension or its symbol, else what the options say. */
+static int64_t hint_of(const struct open *open, int n, const struct open *o, int64_t otherwise)
+{
+    for (int i = 0; i < n; i++)
+        if (open[i].array >= 0 && (&open[i] == o || (o->symbol && open[i].symbol == o->symbol))) return open[i].array;
+    return otherwise;
+}
 
 static int find_open(struct reader *r, const struct scope *s, const Onnx__Graph *g, int64_t (*dims)[SOL_MAX_DIMS],
                      struct map *symbols, struct open *out)
@@ -81,6 +90,7 @@ static int find_open(struct reader *r, const struct scope *s, const Onnx__Graph 
             if (shape->dim[i]->has_dim_value) continue;
             struct open *o = &out[n++];
             *o = (struct open){.input = m, .size = &dims[k][i], .array = array_size(r, m->name, place, i)};
+            o->guess = !i ? 8 : i > 1 && shape->n_dim > 3 ? 224 : 64;
             o->symbol = symbol && *symbol ? map_get(symbols, symbol) : NULL;
             o->name = o->symbol ? symbol : arena_printf(r->arena, "%s.%zu", m->name, i);
         }
@@ -102,14 +112,16 @@ static sol_status open_sizes(struct reader *r, const struct scope *s, const Onnx
             most += g->input[k]->type->tensor_type->shape->n_dim;
     struct open *open = NEW_ARRAY(r->arena, struct open, most);
     int n = find_open(r, s, g, dims, symbols, open);
-    for (int i = 0; i < n; i++)
+    const bool vary = r->free_dims != NULL;
+    for (int i = 0; i < n && !vary; i++)
         if (open[i].symbol && *open[i].symbol < 0) *open[i].symbol = open[i].array;
     for (int i = 0; i < n; i++) {
         const struct open *o = &open[i];
-        if (*o->size < 0) *o->size = o->symbol ? *o->symbol : o->array;
+        if (*o->size < 0) *o->size = o->symbol ? *o->symbol : vary ? -1 : o->array;
+        if (*o->size < 0 && vary) TRY(vary_size(r, o->name, hint_of(open, n, o, otherwise), o->guess, o->size));
         if (*o->size < 0) *o->size = otherwise;
         if (o->symbol && *o->symbol < 0) *o->symbol = *o->size;
-        struct open_dim found = {arena_strdup(r->model->arena, o->name), *o->size};
+        struct open_dim found = {arena_strdup(r->model->arena, o->name), vary_why(r, o->name), *o->size};
         if (!map_get(listed, o->name)) PUSH(r->model->arena, r->model->open, found);
         map_set(listed, o->name, r);
         if (*o->size >= 0) continue;

@@ -224,8 +224,13 @@ static bool require(struct node *n, int i, const char *what, int most, struct da
         nd_invalid(n, "input %d (%s) is missing", i, what);
         return false;
     }
+    ctx_clear_error(n->r->ctx);
     if (!known_data(n, n->in[i], d)) {
-        nd_reject(n, "%s depends on what is computed while running", what);
+        int64_t a, b;
+        const bool size = sol_error_sizes(n->r->ctx, &a, &b); /* does a size that varies hide it? */
+        nd_reject(n, size ? "%s depends on the size %lld" : "%s depends on what is computed while running", what,
+                  (long long)a);
+        if (size) ctx_unequal(n->r->ctx, a, b, n->status);
         return false;
     }
     if (d->elements > most)
@@ -249,7 +254,10 @@ int known_reals(struct node *n, int i, const char *what, int most, double *out)
 {
     struct data d;
     if (!require(n, i, what, most, &d)) return 0;
-    for (int k = 0; k < (int)d.elements; k++) out[k] = data_real(&d, k);
+    for (int k = 0; k < (int)d.elements; k++) {
+        out[k] = data_real(&d, k);
+        if (d.dtype == SOL_I64 && !nd_fixed(n, data_int(&d, k), what)) return 0;
+    }
     return (int)d.elements;
 }
 
@@ -291,8 +299,24 @@ int64_t nd_product(const int64_t *shape, int begin, int end)
     for (int i = begin; i < end; i++)
         if (!shape[i]) return 0; /* however large the others are */
     for (int i = begin; i < end; i++)
-        if (__builtin_mul_overflow(n, shape[i], &n)) return INT64_MAX;
+        if ((n = size_mul(n, shape[i])) == SIZE_BAD) return INT64_MAX;
     return n;
+}
+
+bool nd_fixed(struct node *n, int64_t size, const char *what)
+{
+    if (n->status || !size_varies(size)) return !n->status;
+    nd_reject(n, "%s is %lld, but it must be a number", what, (long long)size);
+    ctx_unequal(n->r->ctx, size, -1, n->status);
+    return false;
+}
+
+bool nd_equal(struct node *n, int64_t a, int64_t b, const char *what)
+{
+    if (n->status || a == b) return !n->status;
+    nd_invalid(n, "%s: expected %lld, got %lld", what, (long long)a, (long long)b);
+    ctx_unequal(n->r->ctx, a, b, n->status);
+    return false;
 }
 
 int64_t nd_elements(tensor t)
@@ -397,6 +421,20 @@ tensor nd_number(struct node *n, enum sol_dtype t, double v)
     }
     int64_t i = v < 0x1p63 ? (int64_t)v : (int64_t)(uint64_t)v; /* little-endian: its low bytes are the smaller types */
     return nd_constant(n, t, 0, NULL, &i);
+}
+
+tensor nd_sizes(struct node *n, int ndim, int64_t count, const int64_t *sizes)
+{
+    bool varies = false;
+    for (int64_t i = 0; i < count; i++) varies |= size_varies(sizes[i]);
+    if (!varies) return nd_constant(n, SOL_I64, ndim, &count, sizes);
+    tensor t = nd_make(n, "Sizes", 0, NULL, WITH(INTS("sizes", (int)count, sizes)));
+    return ndim ? t : nd_reshape(n, t, 0, NULL);
+}
+
+tensor nd_a_size(struct node *n, enum sol_dtype t, int64_t size)
+{
+    return size_varies(size) ? nd_cast(n, nd_sizes(n, 0, 1, &size), t) : nd_number(n, t, (double)size);
 }
 
 tensor nd_fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v)

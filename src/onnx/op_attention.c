@@ -18,6 +18,7 @@ struct attention {
 static tensor by_heads(struct node *n, tensor x, int64_t heads)
 {
     if (nd_rank(x) == 4) return x;
+    if (!nd_fixed(n, nd_size(x, 2), "the hidden size")) return NULL;
     if (nd_rank(x) != 3 || heads < 1 || nd_size(x, 2) % heads) {
         nd_invalid(n, "a hidden size of %lld does not split into %lld heads", (long long)nd_size(x, -1),
                    (long long)heads);
@@ -30,7 +31,7 @@ static tensor by_heads(struct node *n, tensor x, int64_t heads)
 static tensor from_heads(struct node *n, tensor x)
 {
     tensor t = nd_swap(n, x, 1, 2);
-    return nd_reshape(n, t, 3, (int64_t[]){nd_size(t, 0), nd_size(t, 1), nd_size(t, 2) * nd_size(t, 3)});
+    return nd_reshape(n, t, 3, (int64_t[]){nd_size(t, 0), nd_size(t, 1), size_mul(nd_size(t, 2), nd_size(t, 3))});
 }
 
 static void read_attention(struct node *n, struct attention *a)
@@ -48,6 +49,9 @@ static void read_attention(struct node *n, struct attention *a)
         a->k = nd_concat(n, 2, IN(past_k, a->k));
         a->v = nd_concat(n, 2, IN(past_v, a->v));
     }
+    nd_fixed(n, nd_size(a->q, 3), "the size of a head");
+    nd_fixed(n, nd_size(a->q, 1), "the number of heads");
+    nd_fixed(n, nd_size(a->k, 1), "the number of heads");
     a->scale = attr_real(n, "scale", 1 / sqrt((double)MAX(1, nd_size(a->q, 3))));
     a->softcap = attr_real(n, "softcap", 0);
     a->causal = attr_flag(n, "is_causal", 0);
@@ -62,12 +66,12 @@ static void read_attention(struct node *n, struct attention *a)
 static tensor visible(struct node *n, const struct attention *a, tensor lengths)
 {
     int64_t queries = nd_size(a->q, 2), keys = nd_size(a->k, 2);
-    tensor i = nd_reshape(n, nd_make(n, "Range", 0, NULL, WITH(INT("n", queries), REAL("start", (double)a->past))), 2,
+    tensor i = nd_reshape(n, nd_make(n, "Range", 0, NULL, WITH(INT("n", queries), INT("start", a->past))), 2,
                           (int64_t[]){queries, 1});
     tensor j = nd_make(n, "Range", 0, NULL, WITH(INT("n", keys))), seen = NULL;
     if (lengths) { /* a cache: the queries are the last of the keys that count */
         lengths = nd_reshape(n, nd_cast(n, lengths, SOL_I64), 4, (int64_t[]){nd_elements(lengths), 1, 1, 1});
-        if (!nd_has(n, 4)) i = nd_fn2(n, "sub", nd_fn2(n, "add", i, lengths), nd_number(n, SOL_I64, (double)queries));
+        if (!nd_has(n, 4)) i = nd_fn2(n, "sub", nd_fn2(n, "add", i, lengths), nd_a_size(n, SOL_I64, queries));
         seen = nd_fn2(n, "lt", j, lengths);
     }
     tensor tests[3] = {0};
@@ -87,7 +91,7 @@ static tensor read_mask(struct node *n, const struct attention *a)
     bool is_bool = nd_type_of(mask) == SOL_BOOL;
     if (mask && !nd_rank(mask)) nd_invalid(n, "the mask has no dimensions");
     if (!mask || n->status || nd_size(mask, -1) == keys || (nd_size(mask, -1) == 1 && n->version < 24)) return mask;
-    q[nd_rank(mask) - 1] = keys - nd_size(mask, -1);
+    q[nd_rank(mask) - 1] = size_sub(keys, nd_size(mask, -1));
     if (q[nd_rank(mask) - 1] < 0) nd_invalid(n, "the mask is wider than there are keys");
     return nd_make(n, "Pad", IN(mask),
                    WITH(INTS("p", nd_rank(mask), p), INTS("q", nd_rank(mask), q), REAL("v", is_bool ? 0 : -HUGE_VAL)));
@@ -163,6 +167,7 @@ sol_status op_attention(struct node *n)
 /* Rotates pairs of elements (halves, or neighbours) by the angle of their position. */
 static tensor rotate(struct node *n, tensor x, tensor cosines, tensor sines, bool neighbours)
 {
+    nd_fixed(n, nd_size(x, -1), "the last dimension");
     int64_t shape[MOST], half = nd_size(x, -1) / 2;
     int r = nd_shape_of(x, shape), pair = neighbours ? r : r - 1;
     if (n->status) return NULL;
@@ -185,6 +190,7 @@ sol_status op_rotary(struct node *n)
     x = by_heads(n, x, heads);
     if (n->status) return n->status;
     int64_t whole = nd_size(x, 3);
+    nd_fixed(n, whole, "the size of a head");
     if (!part) part = whole;
     if (part < 0 || part > whole || part % 2 || nd_rank(x) != 4)
         return nd_invalid(n, "rotary_embedding_dim does not fit");
@@ -207,6 +213,7 @@ sol_status op_causal_conv(struct node *n)
     tensor x = nd_in(n, 0), w = nd_in(n, 1), b = nd_in(n, 2), past = nd_in(n, 3);
     const char *function = attr_text(n, "activation", "none");
     bool swish = !strcmp(function, "silu") || !strcmp(function, "swish");
+    nd_fixed(n, nd_size(w, 2), "the size of the window");
     int64_t k = nd_size(w, 2), p[3] = {0, 0, k - 1}, q[3] = {0};
     if (n->status) return n->status;
     if (nd_rank(x) != 3 || nd_rank(w) != 3 || nd_size(w, 1) != 1)
@@ -215,6 +222,6 @@ sol_status op_causal_conv(struct node *n)
     tensor all = past ? nd_concat(n, 2, IN(past, x)) : nd_make(n, "Pad", IN(x), WITH(INTS("p", 3, p), INTS("q", 3, q)));
     tensor y = nd_make(n, "Conv", b ? 3 : 2, (tensor[]){all, w, b}, WITH(INT("g", nd_size(x, 1))));
     nd_give(n, 0, swish ? nd_fn1(n, "silu", y) : y);
-    nd_give(n, 1, nd_slice(n, all, 2, nd_size(all, 2) - (k - 1), nd_size(all, 2)));
+    nd_give(n, 1, nd_slice(n, all, 2, size_sub(nd_size(all, 2), k - 1), nd_size(all, 2)));
     return n->status;
 }

@@ -146,6 +146,7 @@ sol_status op_scan_body(struct node *n)
         if (length >= 0 && nd_size(x, (int)from.axis[i]) != length)
             return nd_invalid(n, "the sequences differ in length");
         length = nd_size(x, (int)from.axis[i]);
+        if (!nd_fixed(n, length, "the number of steps")) return n->status;
     }
     if (length > MOST_STEPS) return nd_reject(n, "more than %d steps are not supported", MOST_STEPS);
     for (int64_t t = 0; t < length; t++) {

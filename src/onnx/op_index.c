@@ -10,8 +10,11 @@ static bool gather_one(struct node *n, tensor x, int axis)
     int64_t i;
     if (!nd_is_known(n, 1) || nd_rank(nd_in(n, 1)) || nd_elements(nd_in(n, 1)) != 1) return false;
     known_ints(n, 1, "indices", 1, &i);
-    if (n->status || i < -nd_size(x, axis) || i >= nd_size(x, axis)) return false;
-    if (i < 0) i += nd_size(x, axis);
+    const int64_t size = nd_size(x, axis);
+    if (!size_varies(size) && !size_varies(i)) {
+        if (n->status || i < -size || i >= size) return false;
+        if (i < 0) i += size;
+    }
     nd_give(n, 0, nd_make(n, "Select", IN(x), WITH(INT("axis", axis), INT("index", i))));
     return true;
 }
@@ -83,23 +86,33 @@ sol_status op_tensor_scatter(struct node *n)
     along[axis] = shape[axis], batch[0] = shape[0];
     at = nd_reshape(n, at, r, along);
     if (nd_has(n, 2)) at = nd_fn2(n, "add", at, nd_reshape(n, nd_cast(n, nd_in(n, 2), SOL_I64), r, batch));
-    if (circular) at = nd_fn2(n, "remainder", at, nd_number(n, SOL_I64, (double)nd_size(cache, axis)));
+    if (circular) at = nd_fn2(n, "remainder", at, nd_a_size(n, SOL_I64, nd_size(cache, axis)));
     nd_give(n, 0,
             nd_make(n, "ScatterElements", IN(cache, nd_expand(n, at, r, shape), update), WITH(INT("axis", axis))));
     return n->status;
+}
+
+/* A number of any type, or a size that varies; -1: out of range. */
+static int64_t depth_of(struct node *n)
+{
+    struct data d;
+    if (nd_has(n, 1) && known_data(n, n->in[1], &d) && d.dtype == SOL_I64 && d.elements == 1 &&
+        size_varies(data_int(&d, 0)))
+        return data_int(&d, 0);
+    const double given = known_real(n, 1, "depth", 0);
+    return given >= 0 && given < INT32_MAX ? (int64_t)given : -1;
 }
 
 /* Indices from -depth to depth-1; other indices give a row of off values. */
 sol_status op_one_hot(struct node *n)
 {
     tensor i = nd_cast(n, nd_in(n, 0), SOL_I64), values = nd_in(n, 2);
-    double given = known_real(n, 1, "depth", 0);
-    int64_t depth = given >= 0 && given < INT32_MAX ? (int64_t)given : -1;
+    const int64_t depth = depth_of(n);
     int axis = nd_axis_of(n, attr_int(n, "axis", -1), nd_rank(i) + 1);
     if (n->status) return n->status;
     if (depth < 0 || nd_elements(values) != 2) return nd_invalid(n, "expected a depth of 0 or more and two values");
     tensor below = nd_fn2(n, "lt", i, nd_number(n, SOL_I64, 0));
-    i = nd_fn3(n, "where", below, nd_fn2(n, "add", i, nd_number(n, SOL_I64, (double)depth)), i);
+    i = nd_fn3(n, "where", below, nd_fn2(n, "add", i, nd_a_size(n, SOL_I64, depth)), i);
     tensor hot = nd_make(n, "OneHot", IN(i), WITH(INT("n", depth), TEXT("to", "bool")));
     values = nd_reshape(n, values, 1, (int64_t[]){2});
     tensor off = nd_reshape(n, nd_slice(n, values, 0, 0, 1), 0, NULL),
@@ -136,6 +149,8 @@ sol_status op_non_zero(struct node *n)
     tensor x = nd_in(n, 0);
     int r = nd_shape_of(x, shape);
     if (nd_is_float(x)) return nd_reject(n, "its output's size depends on data");
+    for (int d = 0; d < r; d++)
+        if (!nd_fixed(n, shape[d], "a size of its input")) return n->status;
     int all = known_ints(n, 0, "its input, which its output's size depends on,", MOST_KNOWN, values);
     int64_t *at = NEW_ARRAY(n->r->arena, int64_t, (size_t)MAX(1, all) * (size_t)MAX(1, r));
     for (int i = 0; i < all; i++) count += values[i] != 0;
@@ -161,7 +176,7 @@ sol_status op_compress(struct node *n)
     if (flat) x = nd_reshape(n, x, 1, (int64_t[]){nd_elements(x)});
     int given = known_ints(n, 1, "the condition", MOST_KNOWN, keep);
     if (n->status) return n->status;
-    if (given > nd_size(x, axis)) return nd_invalid(n, "the condition is longer than the axis");
+    if (nd_above(given, nd_size(x, axis))) return nd_invalid(n, "the condition is longer than the axis");
     for (int i = 0; i < given; i++)
         if (keep[i]) keep[count++] = i;
     nd_give(n, 0, nd_make(n, "Gather", IN(x, nd_constant(n, SOL_I64, 1, &count, keep)), WITH(INT("axis", axis))));

@@ -106,7 +106,7 @@ sol_status op_list_split(struct node *n)
     bool keep = attr_flag(n, "keepdims", 1) || nd_has(n, 1);
     int64_t whole = nd_size(x, axis), sum = 0, *sizes = NEW_ARRAY(n->r->arena, int64_t, MOST_PIECES), part = 1;
     int count = -1;
-    if (n->status) return n->status;
+    if (!nd_fixed(n, whole, "the size of the axis")) return n->status;
     if (nd_has(n, 1) && nd_rank(nd_in(n, 1)))
         count = known_ints(n, 1, "split", MOST_PIECES, sizes);
     else

@@ -10,7 +10,7 @@
 
 static void give_ints(struct node *n, int ndim, int64_t count, const int64_t *values)
 {
-    nd_give(n, 0, nd_constant(n, SOL_I64, ndim, &count, values));
+    nd_give(n, 0, nd_sizes(n, ndim, count, values));
 }
 
 sol_status op_shape(struct node *n)
@@ -30,7 +30,7 @@ sol_status op_shape(struct node *n)
 sol_status op_size(struct node *n)
 {
     int64_t count = nd_elements(nd_in(n, 0));
-    give_ints(n, 0, 0, &count);
+    give_ints(n, 0, 1, &count);
     return n->status;
 }
 
@@ -77,10 +77,33 @@ sol_status op_constant_of_shape(struct node *n)
     return n->status;
 }
 
+/* From start to limit, of which one varies, by whole steps. */
+static sol_status range_of_sizes(struct node *n)
+{
+    const int64_t start = known_int(n, 0, "start", 0), limit = known_int(n, 1, "limit", 0);
+    const int64_t delta = known_int(n, 2, "delta", 1);
+    if (!nd_fixed(n, delta, "delta")) return n->status;
+    if (!delta) return nd_invalid(n, "delta is 0");
+    const int64_t span = delta > 0 ? size_sub(limit, start) : size_sub(start, limit);
+    nd_give(n, 0,
+            nd_make(n, "Range", 0, NULL,
+                    WITH(INT("n", size_max(size_ceil_div(span, delta > 0 ? delta : -delta), 0)), INT("start", start),
+                         REAL("step", (double)delta), TEXT("to", dtype_def(nd_type_of(nd_in(n, 0)))->name))));
+    return n->status;
+}
+
+static bool is_varying(struct node *n, int i)
+{
+    struct data d;
+    return nd_has(n, i) && known_data(n, n->in[i], &d) && d.dtype == SOL_I64 && d.elements == 1 &&
+           size_varies(data_int(&d, 0));
+}
+
 sol_status op_range(struct node *n)
 {
     enum sol_dtype t = nd_type_of(nd_in(n, 0));
     attr_skip(n, "stash_type");
+    if (is_varying(n, 0) || is_varying(n, 1)) return range_of_sizes(n);
     double start = known_real(n, 0, "start", 0), limit = known_real(n, 1, "limit", 0),
            delta = known_real(n, 2, "delta", 1);
     if (n->status) return n->status;
@@ -128,13 +151,17 @@ sol_status op_reshape(struct node *n)
             return nd_invalid(n, "dimension %d: size %lld", i, (long long)shape[i]);
         if (shape[i] == -1)
             open = i;
-        else if (__builtin_mul_overflow(count, shape[i], &count))
+        else if ((count = size_mul(count, shape[i])) == SIZE_BAD)
             return nd_invalid(n, "the shape is too large");
     }
     if (open >= 0) {
-        if (!count || nd_elements(x) % count)
-            return nd_invalid(n, "%lld elements do not fit the shape", (long long)nd_elements(x));
-        shape[open] = nd_elements(x) / count;
+        const int64_t all = nd_elements(x);
+        shape[open] = count ? size_exact_div(all, count) : SIZE_BAD;
+        if (shape[open] == SIZE_BAD) {
+            nd_invalid(n, "%lld elements do not fit the shape", (long long)all);
+            const int64_t fit = count ? size_mul(size_floor_div(all, count), count) : -1;
+            return ctx_unequal(n->r->ctx, all, fit, n->status);
+        }
     }
     nd_give(n, 0, nd_reshape(n, x, r, shape));
     return n->status;
@@ -169,7 +196,7 @@ sol_status op_squeeze(struct node *n)
     for (int i = 0; i < count; i++) {
         int a = nd_axis_of(n, axes[i], r);
         if (n->status) return n->status;
-        if (now[a] != 1) return nd_invalid(n, "axis %d has size %lld, expected 1", a, (long long)now[a]);
+        if (!nd_equal(n, now[a], 1, "the size of an axis")) return n->status;
         drop[a] = true;
     }
     for (int i = 0; i < r; i++)
@@ -228,8 +255,10 @@ sol_status op_expand(struct node *n)
     }
     for (int i = 0; i < from; i++) {
         int64_t *to = &shape[r - from + i];
-        if (now[i] != 1 && *to != 1 && *to != now[i])
-            return nd_invalid(n, "dimension %d: size %lld cannot become %lld", i, (long long)now[i], (long long)*to);
+        if (now[i] != 1 && *to != 1 && *to != now[i]) {
+            nd_invalid(n, "dimension %d: size %lld cannot become %lld", i, (long long)now[i], (long long)*to);
+            return ctx_unequal(n->r->ctx, now[i], *to, n->status);
+        }
         if (now[i] != 1) *to = now[i];
     }
     nd_give(n, 0, nd_expand(n, x, r, shape));
@@ -271,16 +300,19 @@ sol_status op_split(struct node *n)
     if (n->status) return n->status;
     if ((count >= 0 && count != parts) || asked != parts || !parts)
         return nd_invalid(n, "it has %d outputs, but sizes for %lld", parts, (long long)(count >= 0 ? count : asked));
-    if (count < 0 && n->version < 18 && whole % parts)
-        return nd_invalid(n, "size %lld cannot be split into %d", (long long)whole, parts);
-    int64_t part = (whole + parts - 1) / parts, sum = 0;
-    for (int i = 0; i < parts; i++) {
-        if (count < 0) sizes[i] = MAX(0, MIN(part, whole - sum));
-        if (sizes[i] < 0 || sizes[i] > whole - sum)
-            return nd_invalid(n, "sizes do not add up to %lld", (long long)whole);
-        sum += sizes[i];
+    if (count < 0 && n->version < 18 && size_exact_div(whole, parts) == SIZE_BAD) {
+        nd_invalid(n, "size %lld cannot be split into %d", (long long)whole, parts);
+        return ctx_unequal(n->r->ctx, whole, size_mul(size_floor_div(whole, parts), parts), n->status);
     }
-    if (sum != whole) return nd_invalid(n, "sizes add up to %lld, expected %lld", (long long)sum, (long long)whole);
+    int64_t part = size_ceil_div(whole, parts), sum = 0;
+    for (int i = 0; i < parts; i++) {
+        const int64_t rest = size_sub(whole, sum);
+        if (count < 0) sizes[i] = size_max(0, size_min(part, rest));
+        if (sizes[i] < 0 || (nd_above(sizes[i], rest) && !size_varies(rest)))
+            return nd_invalid(n, "sizes do not add up to %lld", (long long)whole);
+        sum = size_add(sum, sizes[i]);
+    }
+    if (!nd_equal(n, whole, sum, "the sum of the sizes")) return n->status;
     tensor *out = NEW_ARRAY(n->r->arena, tensor, parts);
     nd_make_all(n, &(struct nd_layer){"Split", IN(x), WITH(INT("axis", axis), INTS("sizes", parts, sizes))}, parts,
                 out);
@@ -295,8 +327,10 @@ static sol_status slice_by(struct node *n, int count, int64_t *axes, int64_t *st
         axes[i] = nd_axis_of(n, axes[i], nd_rank(x));
         int64_t whole = nd_size(x, (int)axes[i]), last = steps[i] > 0 ? whole : whole - 1;
         if (!steps[i]) return nd_invalid(n, "a step is 0");
+        if (!nd_fixed(n, steps[i], "a step")) return n->status;
         for (int k = 0; k < i; k++)
             if (axes[k] == axes[i]) return nd_invalid(n, "axis %lld is given twice", (long long)axes[i]);
+        if (size_varies(whole) || size_varies(starts[i]) || size_varies(ends[i])) continue; /* the layer clamps */
         /* as in Python; what lies in front of everything is written so that it cannot be taken for "from the end" */
         if (starts[i] < 0) starts[i] = MAX(starts[i], -whole) == starts[i] ? starts[i] + whole : steps[i] > 0 ? 0 : -1;
         if (ends[i] < 0) ends[i] = MAX(ends[i], -whole) == ends[i] ? ends[i] + whole : steps[i] > 0 ? 0 : -1;
@@ -403,6 +437,7 @@ sol_status op_center_crop_pad(struct node *n)
         return n->status ? n->status : nd_invalid(n, "expected %d sizes, got %d", given, count);
     for (int i = 0; i < count; i++) {
         int a = nd_axis_of(n, axes[i], nd_rank(x));
+        if (!nd_fixed(n, to[i], "a size") || !nd_fixed(n, nd_size(x, a), "the size of an axis")) return n->status;
         if (to[i] < 0 || to[i] > (int64_t)1 << 47) return nd_invalid(n, "size %lld", (long long)to[i]);
         int64_t more = to[i] - nd_size(x, a), less = -more;
         p[a] = more >= 0 ? more / 2 : -(less / 2);

@@ -42,8 +42,10 @@ static void read_window(struct node *n, tensor x, struct window *w, bool with_au
     if (!strcmp(mode, "NOTSET") || !*mode) return;
     if (!upper && !lower && strcmp(mode, "VALID")) nd_invalid(n, "auto_pad '%s' does not exist", mode);
     for (int i = 0; i < w->n && !n->status; i++) {
-        int64_t whole = nd_size(x, i + 2), span = (w->k[i] - 1) * w->d[i] + 1;
-        int64_t total = upper || lower ? MAX(0, ((whole + w->s[i] - 1) / w->s[i] - 1) * w->s[i] + span - whole) : 0;
+        const int64_t whole = nd_size(x, i + 2), span = (w->k[i] - 1) * w->d[i] + 1;
+        const int64_t last = size_mul(size_sub(size_ceil_div(whole, w->s[i]), 1), w->s[i]);
+        const int64_t total = upper || lower ? size_max(0, size_sub(size_add(last, span), whole)) : 0;
+        if (!nd_equal(n, size_varies(total) ? size_hint(total) : total, total, "the automatic padding")) return;
         w->p[i] = upper ? total / 2 : total - total / 2;
         w->q[i] = total - w->p[i];
         if (upper || lower) w->ceil = false;
@@ -57,7 +59,7 @@ static bool read_kernel(struct node *n, tensor x, struct window *w)
     if (!n->status && !attr_given(n, "kernel_shape")) nd_invalid(n, "kernel_shape is missing");
     if (!n->status) read_list(n, "kernel_shape", w->n, 1, 1, w->k);
     for (int i = 0; i < w->n && !n->status; i++)
-        if (nd_size(x, i + 2) > MOST_SIZE) nd_reject(n, "more than 2^30 pixels in a row are not supported");
+        if (nd_above(nd_size(x, i + 2), MOST_SIZE)) nd_reject(n, "more than 2^30 pixels in a row are not supported");
     return !n->status;
 }
 
@@ -73,7 +75,8 @@ static bool read_conv(struct node *n, tensor x, tensor w, struct window *c)
     }
     for (int i = 0; i < c->n; i++) {
         c->k[i] = nd_size(w, i + 2);
-        if (c->k[i] > MOST_SIZE || nd_size(x, i + 2) > MOST_SIZE)
+        if (!nd_fixed(n, c->k[i], "the size of the window")) return false;
+        if (c->k[i] > MOST_SIZE || nd_above(nd_size(x, i + 2), MOST_SIZE))
             nd_reject(n, "more than 2^30 pixels in a row are not supported");
     }
     int64_t kernel[MOST];
@@ -83,6 +86,15 @@ static bool read_conv(struct node *n, tensor x, tensor w, struct window *c)
     return !n->status;
 }
 
+/* The channels of x must be a number: those that the weights want. */
+static bool channels_fixed(struct node *n, tensor x, tensor w, int64_t groups, int dim)
+{
+    if (!nd_fixed(n, nd_size(w, 0), "the number of channels") || !nd_fixed(n, nd_size(w, 1), "the number of channels"))
+        return false;
+    if (!size_varies(nd_size(x, 1))) return true;
+    return nd_equal(n, nd_size(x, 1), nd_size(w, dim) * (dim ? MIN(groups, MOST_SIZE) : 1), "the number of channels");
+}
+
 sol_status op_conv(struct node *n)
 {
     struct window c;
@@ -90,6 +102,7 @@ sol_status op_conv(struct node *n)
     if (!read_conv(n, x, w, &c)) return n->status;
     read_window(n, x, &c, true);
     int64_t groups = attr_int(n, "group", 1);
+    if (!channels_fixed(n, x, w, groups, 1)) return n->status;
     bool fits = groups >= 1 && groups <= MOST_SIZE && nd_size(x, 1) % groups == 0 && nd_size(w, 0) % groups == 0;
     if (!n->status && (!fits || nd_size(w, 1) != nd_size(x, 1) / groups))
         return nd_invalid(n, "%lld groups, %lld channels and weights [%lld, %lld, ..] do not fit", (long long)groups,
@@ -106,7 +119,9 @@ static void pads_for_shape(struct node *n, tensor x, struct window *c, const int
 {
     bool upper = attr_is(n, "auto_pad", "NOTSET", "SAME_UPPER");
     for (int i = 0; i < c->n; i++) {
-        int64_t total = c->s[i] * (nd_size(x, i + 2) - 1) + behind[i] + (c->k[i] - 1) * c->d[i] + 1 - shape[i];
+        const int64_t last = size_mul(c->s[i], size_sub(nd_size(x, i + 2), 1));
+        const int64_t total = size_sub(size_add(last, behind[i] + (c->k[i] - 1) * c->d[i] + 1), shape[i]);
+        if (!nd_fixed(n, total, "the padding for this output")) return;
         c->p[i] = total < 0 ? 0 : upper ? total / 2 : total - total / 2;
         c->q[i] = total - c->p[i];
     }
@@ -123,7 +138,7 @@ sol_status op_conv_transpose(struct node *n)
     int64_t groups = attr_int(n, "group", 1);
     const char *mode = attr_text(n, "auto_pad", "NOTSET");
     int given = attr_ints(n, "output_shape", MOST, shape);
-    if (n->status) return n->status;
+    if (n->status || !channels_fixed(n, x, w, groups, 0)) return n->status;
     if (groups < 1 || groups > MOST_SIZE || nd_size(x, 1) % groups || nd_size(w, 0) != nd_size(x, 1))
         return nd_invalid(n, "%lld groups, %lld channels and weights of %lld channels do not fit", (long long)groups,
                           (long long)nd_size(x, 1), (long long)nd_size(w, 0));
@@ -134,7 +149,7 @@ sol_status op_conv_transpose(struct node *n)
         if (shape[i] < 0 || shape[i] > MOST_SIZE)
             return nd_invalid(n, "output_shape: %lld is out of range", (long long)shape[i]);
     bool same = !strncmp(mode, "SAME", 4);
-    for (int i = 0; i < c.n && same && given < 0; i++) shape[i] = nd_size(x, i + 2) * c.s[i];
+    for (int i = 0; i < c.n && same && given < 0; i++) shape[i] = size_mul(nd_size(x, i + 2), c.s[i]);
     if (given >= 0 || same) pads_for_shape(n, x, &c, behind, shape);
     if (!strcmp(mode, "VALID"))
         for (int i = 0; i < c.n; i++) c.p[i] = c.q[i] = 0;
@@ -170,6 +185,7 @@ sol_status op_col2im(struct node *n)
     read_window(n, x, &w, false);
     if (n->status) return n->status;
     for (int i = 0; i < w.n; i++) {
+        if (!nd_fixed(n, image[i], "image_shape") || !nd_fixed(n, w.k[i], "block_shape")) return n->status;
         if (image[i] < 0 || image[i] > MOST_SIZE || w.k[i] < 1 || w.k[i] > MOST_SIZE)
             return nd_invalid(n, "a size is out of range");
         whole[i] = image[i] + w.p[i] + w.q[i];
@@ -254,6 +270,8 @@ sol_status op_max_unpool(struct node *n)
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, false);
     int r = nd_shape_of(x, shape);
+    for (int i = 0; i < r; i++)
+        if (!nd_fixed(n, shape[i], "a size of its input")) return n->status;
     for (int i = 0; i < w.n; i++) shape[i + 2] = (shape[i + 2] - 1) * w.s[i] + w.k[i] - w.p[i] - w.q[i];
     if (n->status) return n->status;
     for (int i = 0; i < r; i++)

@@ -103,7 +103,7 @@ sol_status op_top_k(struct node *n)
     attr_skip(n, "sorted"); /* sorted=0 leaves the order open */
     if (n->version < 10 && n->nin > 1) return nd_invalid(n, "expected one input");
     if (n->status) return n->status;
-    if (k < 0 || k > nd_size(x, axis))
+    if (k < 0 || (nd_above(k, nd_size(x, axis)) && !size_varies(nd_size(x, axis))))
         return nd_invalid(n, "k: expected 0 to %lld, got %lld", (long long)nd_size(x, axis), (long long)k);
     nd_make_all(n, &(struct nd_layer){"TopK", IN(x), WITH(INT("k", k), INT("axis", axis), INT("largest", largest))}, 2,
                 out);

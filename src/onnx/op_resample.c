@@ -30,7 +30,7 @@ static tensor resize(struct node *n, tensor x, const struct resize *z)
         nd_reject(n, "antialias=1 is only supported with exclude_outside=1");
     if (!nd_is_float(x) && strcmp(z->mode, "nearest")) nd_reject(n, "mode %s for integers is not supported", z->mode);
     for (int i = 0; i < z->r && !n->status; i++)
-        if (z->size[i] > INT32_MAX) nd_invalid(n, "size %lld is too large", (long long)z->size[i]);
+        if (nd_above(z->size[i], INT32_MAX)) nd_invalid(n, "size %lld is too large", (long long)z->size[i]);
     return nd_make(n, "Resize", IN(x),
                    WITH(INTS("size", z->r, z->size), REALS("scale", z->r, z->scale), TEXT("mode", z->mode),
                         TEXT("coord", z->coord), TEXT("round", z->round), REAL("a", a), INT("exclude", exclude),
@@ -38,8 +38,32 @@ static tensor resize(struct node *n, tensor x, const struct resize *z)
                         REAL("v", v)));
 }
 
+/* The fraction with the smallest denominator, at most 1000, that a scale is; down 0: there is none. */
+static void fraction_of(double scale, int64_t *up, int64_t *down)
+{
+    for (*down = 1; *down <= 1000; (*down)++) {
+        *up = (int64_t)llround(scale * (double)*down);
+        if (fabs((double)*up / (double)*down - scale) <= 6e-8 * scale) return;
+    }
+    *down = 0;
+}
+
+/* Does a scale give a whole number of a size that varies? */
+static bool is_exact(int64_t size, double scale)
+{
+    int64_t up, down;
+    fraction_of(scale, &up, &down);
+    return down && size_exact_div(size_mul(size, up), down) != SIZE_BAD;
+}
+
 static int64_t scaled(struct node *n, int64_t size, double part, double scale)
 {
+    int64_t up, down;
+    if (size_varies(size) && scale > 0 && scale <= 1e6 && part == 1) {
+        fraction_of(scale, &up, &down);
+        if (down) return size_floor_div(size_mul(size, up), down);
+    }
+    if (!nd_fixed(n, size, "a size that is scaled by a fraction")) return 0;
     if (!(scale > 0) || !(part >= 0)) nd_invalid(n, "a scale is not above 0");
     float to = floorf((float)size * (float)part * (float)scale); /* in float, as others count: 10 * 0.7 is 7 */
     if (!(to < 0x1p31f)) nd_invalid(n, "a scale is too large");
@@ -81,6 +105,9 @@ static void keep_ratio(struct node *n, tensor x, struct resize *z, int count, co
 {
     double scale = 0;
     for (int i = 0; i < count; i++) {
+        if (!nd_fixed(n, z->size[axes[i]], "a size that keeps the aspect ratio") ||
+            !nd_fixed(n, nd_size(x, (int)axes[i]), "a size that keeps the aspect ratio"))
+            return;
         double s = (double)z->size[axes[i]] / (double)nd_size(x, (int)axes[i]);
         scale = !i || (smaller ? s < scale : s > scale) ? s : scale;
     }
@@ -123,7 +150,10 @@ static void read_sizes(struct node *n, tensor x, struct resize *z, int count, co
         if (by_size && sizes[i] < 0) nd_invalid(n, "a size is below 0");
         z->size[a] = by_size ? sizes[i] : scaled(n, nd_size(x, a), z->end[a] - z->start[a], scales[i]);
         z->scale[a] = by_size ? 0 : scales[i];
-        bool rounded = !by_size && (double)(float)((float)nd_size(x, a) * (float)scales[i]) != (double)z->size[a];
+        const int64_t now = nd_size(x, a);
+        const bool rounded =
+            !by_size && (size_varies(now) ? !is_exact(now, scales[i])
+                                          : (double)(float)((float)now * (float)scales[i]) != (double)z->size[a]);
         if (rounded &&
             !strcmp(z->coord, "align_corners")) /* implementations disagree: use the given size, or the rounded one? */
             nd_reject(n, "align_corners with a scale that gives no whole size is not supported");

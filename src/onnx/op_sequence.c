@@ -69,6 +69,7 @@ static void write_out(struct node *n, struct cell *k)
 {
     int64_t steps = nd_size(k->x, 0), state[2] = {nd_size(k->x, 1), k->size};
     bool lstm = !strcmp(n->op->name, "LSTM"), gru = !strcmp(n->op->name, "GRU");
+    if (!nd_fixed(n, steps, "the number of steps")) return;
     if (steps > MOST_STEPS || !steps) {
         nd_reject(n, "more than %d steps (or none) are not supported here", MOST_STEPS);
         return;
@@ -150,7 +151,8 @@ static tensor read_lengths(struct node *n, int64_t steps, int64_t batch)
 {
     if (!nd_has(n, 4)) return NULL;
     tensor lengths = nd_in(n, 4);
-    bool full = nd_is_known(n, 4) && nd_elements(lengths) == batch;
+    const bool fixed = !size_varies(batch) && !size_varies(steps);
+    bool full = fixed && nd_is_known(n, 4) && nd_elements(lengths) == batch;
     int64_t *known = NEW_ARRAY(n->r->arena, int64_t, full ? batch : 1);
     if (full) full = known_ints(n, 4, "sequence_lens", (int)batch, known) == batch;
     for (int64_t i = 0; i < batch && full; i++) full = known[i] == steps;
@@ -166,7 +168,7 @@ static bool check_shapes(struct node *n, tensor x, int gates, int directions, in
                 nd_size(u, 2) == hidden && nd_size(w, 2) == nd_size(x, 2);
     if (b) fits = fits && nd_rank(b) == 2 && nd_size(b, 0) == directions && nd_size(b, 1) == 2 * gates * hidden;
     if (!fits) nd_invalid(n, "the shapes of X, W, R and B do not fit each other");
-    return fits && nd_size(x, 1) < INT32_MAX;
+    return fits && !nd_above(nd_size(x, 1), INT32_MAX - 1);
 }
 
 static void read_direction(struct node *n, int gates, int directions, int d, bool batch_first, struct cell *k)

@@ -151,6 +151,7 @@ sol_status op_dft(struct node *n)
     if (r < 2 || axis == r - 1 || nd_size(x, -1) < 1 || nd_size(x, -1) > 2)
         return nd_invalid(n, "expected [.., length, .., 1 or 2]");
     if (n->version < 20 && n->nin > 2) return nd_invalid(n, "expected at most 2 inputs");
+    if (!nd_fixed(n, nd_size(x, axis), "the length of the signal")) return n->status;
     struct fourier f = {.inverse = inverse, .half = inverse && onesided, .real = inverse && onesided};
     f.length = known_int(n, 1, "dft_length", f.half ? 2 * (nd_size(x, axis) - 1) : nd_size(x, axis));
     if (n->status || f.length < 1 || f.length > MOST_WINDOW)
@@ -166,6 +167,7 @@ sol_status op_dft(struct node *n)
 sol_status op_stft(struct node *n)
 {
     tensor x = nd_in(n, 0), window = nd_in(n, 2);
+    if (!nd_fixed(n, nd_size(x, 1), "the length of the signal")) return n->status;
     int64_t step = known_int(n, 1, "frame_step", 0);
     int64_t length = known_int(n, 3, "frame_length", window ? nd_size(window, 0) : nd_size(x, 1));
     bool onesided = attr_flag(n, "onesided", 1);

@@ -8,7 +8,7 @@
 #ifndef SOL_ONNX_READER_H
 #define SOL_ONNX_READER_H
 
-#include "base/base.h"
+#include "base/size.h"
 #include "onnx/onnx.pb-c.h"
 #include "sol/onnx.h"
 
@@ -50,8 +50,22 @@ struct operator_count {
     int64_t n;
 };
 struct open_dim {
-    const char *name;
+    const char *name, *why;
     int64_t size;
+};
+/* vary.c: what has been found out about an open dimension that may vary, while the model is read again and again. */
+struct free_dim {
+    const char *name, *why; /* why: the first cause of `same` or `fixed` */
+    struct size_dim dim;
+    bool given;    /* dim.hint is an array's size, or one from the options */
+    int64_t fixed; /* its size; -1: it varies */
+    int same;      /* number of the dimension that it equals; -1: none */
+    int64_t size;  /* in the graph of reading number `reading` */
+    int reading;
+};
+struct free_dims {
+    VECTOR(struct free_dim) dims;
+    int reading; /* the number of the present one, from 1 */
 };
 struct sol_onnx {
     struct sol_ctx *ctx;
@@ -103,8 +117,19 @@ struct reader { /* lives while the model is loaded */
     struct map *counts;    /* operators by name */
     int64_t nodes;         /* translated so far: functions that call functions may be many more than the file is long */
     VECTOR(struct problem *) problems;
-    bool located; /* the error says which node it belongs to */
+    bool located;                /* the error says which node it belongs to */
+    struct free_dims *free_dims; /* NULL: no dimension varies */
+    struct {
+        bool set;
+        int64_t a, b;
+        const char *why;
+    } unequal; /* the first sizes that must be equal, among what was rejected */
 };
+/* vary.c: the size of an open dimension. `hint` < 1: nobody says one. */
+sol_status vary_size(struct reader *r, const char *name, int64_t hint, int64_t guess, int64_t *out_size);
+const char *vary_why(const struct reader *r, const char *name); /* NULL: nothing is known about it */
+/* Makes what follows from the error of a reading. False: nothing does. */
+bool vary_resolve(struct reader *r);
 struct problem { /* nodes that were rejected for the same reason */
     const char *what, *reason, *first;
     int count;
@@ -194,7 +219,15 @@ int64_t nd_elements(tensor t);
 enum sol_dtype nd_type_of(tensor t);
 bool nd_is_float(tensor t);
 int nd_axis_of(struct node *n, int64_t axis, int of_rank);
-int64_t nd_product(const int64_t *shape, int begin, int end); /* at most INT64_MAX */
+int64_t nd_product(const int64_t *shape, int begin, int end); /* at most INT64_MAX, or a size that varies */
+/* A size that must be a number, and two that must be equal (`what` the node says about them). False: they are not. */
+bool nd_fixed(struct node *n, int64_t size, const char *what);
+bool nd_equal(struct node *n, int64_t a, int64_t b, const char *what);
+/* Is a number above `most`? Sizes that vary are checked when they are known. */
+static inline bool nd_above(int64_t size, int64_t most)
+{
+    return size > most && !size_varies(size);
+}
 
 /* Layers. `IN(a, b)` and `WITH(INT("axis", 1))` are two arguments, or fields of nd_layer, each. */
 tensor nd_make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr,
@@ -242,7 +275,9 @@ void nd_make_all(struct node *n, const struct nd_layer *l, int nout, tensor *out
 tensor nd_fn1(struct node *n, const char *function, tensor x);
 tensor nd_fn2(struct node *n, const char *function, tensor x, tensor y);
 tensor nd_fn3(struct node *n, const char *function, tensor x, tensor y, tensor z);
-tensor nd_number(struct node *n, enum sol_dtype t, double v); /* 0-D */
+tensor nd_number(struct node *n, enum sol_dtype t, double v);                   /* 0-D */
+tensor nd_sizes(struct node *n, int ndim, int64_t count, const int64_t *sizes); /* i64, 0-D or 1-D; they may vary */
+tensor nd_a_size(struct node *n, enum sol_dtype t, int64_t size);               /* 0-D */
 tensor nd_constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, const void *data);
 tensor nd_fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v);
 tensor nd_cast(struct node *n, tensor x, enum sol_dtype t);

@@ -24,3 +24,26 @@ sol_status test_interpret(struct sol_graph *g, const void *const *inputs, const 
     sol_status status = graph_verify(g);
     return status ? status : graph_interpret(g, inputs, params, outputs);
 }
+
+/* The number of the dimension that a size is; -1: it is none. */
+int test_dim(int64_t size)
+{
+    struct size_dim d;
+    return size_is_dim(size, &d) ? d.index : -1;
+}
+
+int64_t test_size_at(int64_t size, const int64_t *dims)
+{
+    return size_at(size, dims);
+}
+
+sol_status test_interpret_at(struct sol_graph *g, const int64_t *dims, const struct graph_data *data)
+{
+    sol_status status = graph_verify(g);
+    return status ? status : graph_interpret_at(g, dims, data);
+}
+
+sol_status test_check_dims(const struct sol_graph *g, const int64_t *dims)
+{
+    return graph_check_dims(g, dims);
+}

@@ -49,7 +49,16 @@ class Options(ctypes.Structure):
         ("nshapes", c_int),
         ("shapes", c_void_p),
         ("open_size", c_int64),
+        ("vary", c_int),
     ]
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("input", c_int), ("ndim", c_int), ("shape", POINTER(c_int64))]
+
+
+class Data(ctypes.Structure):
+    _fields_ = [("inputs", c_void_p), ("params", c_void_p), ("outputs", c_void_p)]
 
 
 def _load() -> ctypes.CDLL:
@@ -76,6 +85,15 @@ def _load() -> ctypes.CDLL:
     lib.test_count.argtypes = [c_void_p, c_int]
     lib.test_describe.argtypes = [c_void_p, c_int, c_int, POINTER(c_char_p), POINTER(c_int), POINTER(c_int64)]
     lib.test_interpret.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p]
+    lib.test_interpret_at.argtypes = [c_void_p, c_void_p, POINTER(Data)]
+    lib.test_dim.argtypes = [c_int64]
+    lib.test_size_at.argtypes = [c_int64, c_void_p]
+    lib.test_size_at.restype = c_int64
+    lib.sol_size_text.argtypes = [c_void_p, c_int64, c_char_p, c_size_t]
+    lib.sol_onnx_open.argtypes = [c_void_p, c_int, POINTER(c_int64)]
+    lib.sol_onnx_open.restype = c_char_p
+    lib.sol_onnx_open_why.argtypes = [c_void_p, c_int]
+    lib.sol_onnx_open_why.restype = c_char_p
     return lib
 
 
@@ -113,6 +131,8 @@ class Model:
         folder=None,
         values: dict[str, np.ndarray] | None = None,
         open_size: int = 0,
+        vary: bool = False,
+        arrays: dict[str, tuple[int, ...]] | None = None,
     ) -> None:
         self._model = c_void_p()
         self._net, self._params = c_void_p(), c_void_p()
@@ -123,6 +143,10 @@ class Model:
             Value(k.encode(), DTYPES.index(v.dtype), v.ndim, s, v.ctypes.data)
             for (k, v), s in zip(fixed.items(), shapes, strict=True)
         ]
+        given = {k: (c_int64 * 12)(*v) for k, v in (arrays or {}).items()}
+        array_shapes = (Shape * max(1, len(given)))(
+            *[Shape(k.encode(), 0, len(arrays[k]), v) for k, v in given.items()]
+        )
         options = Options(
             ctypes.sizeof(Options),
             len(entries),
@@ -131,7 +155,10 @@ class Model:
             str(folder).encode() if folder else None,
             len(values_c),
             (Value * max(1, len(values_c)))(*values_c),
+            len(given),
+            ctypes.cast(array_shapes, c_void_p),
             open_size=open_size,
+            vary=int(vary),
         )
         if isinstance(model, (str, Path)):
             check(LIB.sol_onnx_load(CTX, str(model).encode(), byref(options), byref(self._model)))
@@ -156,6 +183,47 @@ class Model:
             n = LIB.test_describe(self._graph, outputs, i, byref(name), byref(dtype), shape)
             found.append(((name.value or b"").decode(), DTYPES[dtype.value], tuple(shape[:n])))
         return found
+
+    def shapes(self, outputs: bool = True) -> list[str]:
+        """The outputs' (or inputs') shapes as text, in which dimensions that vary are #0, #1, .."""
+        found, text = [], ctypes.create_string_buffer(256)
+        for _, _, shape in self.outputs if outputs else self.inputs:
+            sizes = []
+            for size in shape:
+                LIB.sol_size_text(CTX, size, text, len(text))
+                sizes.append(text.value.decode())
+            found.append(" ".join(sizes))
+        return found
+
+    def open(self) -> dict[str, str | None]:
+        """The dimensions that the model leaves open; those that do not vary say why."""
+        found, size = {}, c_int64()
+        while name := LIB.sol_onnx_open(self._model, len(found), byref(size)):
+            why = LIB.sol_onnx_open_why(self._model, len(found))
+            found[name.decode()] = why.decode() if why else None
+        return found
+
+    def interpret_at(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Evaluates the graph for the sizes of these inputs."""
+        dims = (c_int64 * 32)()
+        given = [np.array(inputs[name], order="C") for name, _, _ in self.inputs]
+        for array, (name, dtype, shape) in zip(given, self.inputs, strict=True):
+            assert array.dtype == dtype and array.ndim == len(shape), name
+            for size, own in zip(shape, array.shape, strict=True):
+                if LIB.test_dim(size) >= 0:
+                    dims[LIB.test_dim(size)] = own
+        check(LIB.test_check_dims(c_void_p(self._graph), dims))
+        for array, (name, _, shape) in zip(given, self.inputs, strict=True):
+            expected = tuple(LIB.test_size_at(s, dims) for s in shape)
+            if array.shape != expected:
+                raise SolError(INVALID, f"input '{name}': expected {expected}, got {array.shape}")
+        out = [np.zeros([LIB.test_size_at(s, dims) for s in shape], dtype) for _, dtype, shape in self.outputs]
+        n = self.params()
+        params = (c_void_p * max(1, n))(*[LIB.sol_onnx_param(self._model, i) for i in range(n)])
+        pointers = [self._pointers(given), params, self._pointers(out)]
+        data = Data(*[ctypes.cast(p, c_void_p) for p in pointers])
+        check(LIB.test_interpret_at(self._graph, dims, byref(data)))
+        return out
 
     def operators(self) -> dict[str, int]:
         found, count = {}, c_int64()

@@ -326,7 +326,7 @@ static bool evaluate(struct gen *r, struct sol_layer *l)
                 if (!pass) set_data(r, l->out[o], room_for(r, l->out[o]), room_for(r, l->out[o]));
                 out[o] = pass ? r->noisy.at[l->out[o]->id] : r->x.at[l->out[o]->id];
             }
-            if (layer_interpret(r->ctx, l, in, out)) return reject(sol_error(r->ctx));
+            if (layer_interpret(r->ctx, l, in, out, false)) return reject(sol_error(r->ctx));
         }
     return true;
 }

@@ -1,0 +1,219 @@
+"""Sizes that a model leaves open and that vary: what becomes one dimension, what becomes a number and why, and the
+results at several sizes, compared with ONNX Runtime or with the reader at these sizes."""
+
+import collections
+
+import backend
+import numpy as np
+import onnxruntime as ort
+import pytest
+from sol_c import INVALID, Model, SolError
+
+from build import info, model, node, one, tensor
+from onnx import TensorProto, numpy_helper
+
+RNG = np.random.default_rng(7)
+
+
+def real(*shape):
+    return RNG.standard_normal(shape, np.float32)
+
+
+def agrees(m, *feeds, **options):
+    """Reads the model once, and compares the results for each of the feeds."""
+    vary = Model(m, vary=True, **options)
+    m.ir_version = 10
+    session = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+    for feed in feeds:
+        for got, expected in zip(vary.interpret_at(feed), session.run(None, feed), strict=True):
+            assert got.shape == expected.shape, feed
+            np.testing.assert_allclose(got, expected, 1e-4, 1e-5)
+    return vary
+
+
+def test_a_name_is_one_dimension():
+    m = model([node("Add", ["x", "z"], ["y"])], [info("x", ["n", 4]), info("z", ["n", 4])], [info("y", None)])
+    vary = agrees(m, *[{"x": real(n, 4), "z": real(n, 4)} for n in (1, 2, 7)])
+    assert vary.shapes() == ["#0 4"]
+    with pytest.raises(SolError) as e:
+        vary.interpret_at({"x": real(2, 4), "z": real(3, 4)})
+    assert e.value.status == INVALID
+
+
+def test_dimensions_that_must_be_equal_become_one():
+    m = model([node("Add", ["x", "z"], ["y"])], [info("x", ["n", 4]), info("z", ["m", 4])], [info("y", None)])
+    vary = agrees(m, *[{"x": real(n, 4), "z": real(n, 4)} for n in (1, 2, 7)])
+    assert vary.shapes() == ["#0 4"]
+    assert "add" in vary.open()["m"] and vary.open()["n"] is None
+
+
+def test_weights_fix_a_dimension_and_are_the_cause():
+    w = tensor("w", real(512, 10))
+    m = model([node("MatMul", ["x", "w"], ["y"], name="fc")], [info("x", ["n", None])], [info("y", None)], [w])
+    vary = agrees(m, {"x": real(1, 512)}, {"x": real(9, 512)})
+    assert vary.shapes(outputs=False) == ["#0 512"]
+    assert "'fc'" in vary.open()["x.1"] and "512" in vary.open()["x.1"]
+
+
+def test_given_sizes_are_numbers():
+    vary = Model(one("Relu", ["n", "m"]), vary=True, dims={"m": 4})
+    assert vary.shapes() == ["#0 4"]
+
+
+def test_shapes_are_computed():
+    """[n, t, 6] to [n*t, 6] and to heads, by Shape, Gather, Mul and Concat, as exporters write it."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"], axis=0),
+        node("Gather", ["s", "one"], ["t"], axis=0),
+        node("Mul", ["n", "t"], ["nt"]),
+        node("Unsqueeze", ["nt", "axis"], ["nt1"]),
+        node("Concat", ["nt1", "six"], ["flat"], axis=0),
+        node("Reshape", ["x", "flat"], ["y"]),
+        node("Unsqueeze", ["n", "axis"], ["n1"]),
+        node("Concat", ["n1", "heads"], ["split"], axis=0),
+        node("Reshape", ["y", "split"], ["z"]),
+        node("Range", ["zero", "t", "one"], ["r"]),
+        node("Div", ["t", "two"], ["half"]),
+        node("Unsqueeze", ["half", "axis"], ["h1"]),
+        node("Slice", ["x", "axis", "h1", "one1"], ["first"]),
+        node("ConstantOfShape", ["n1"], ["ones"], value=tensor("v", [2.5])),
+        node("Equal", ["s", "minus"], ["none"]),
+        node("Where", ["none", "minus", "s"], ["same"]),
+        node("Expand", ["last", "same"], ["wide"]),
+    ]
+    ints = [
+        ("zero", 0),
+        ("one", 1),
+        ("two", 2),
+        ("axis", [0]),
+        ("one1", [1]),
+        ("six", [6]),
+        ("heads", [-1, 2, 3]),
+        ("minus", [-1, -1, -1]),
+    ]
+    weights = [tensor(k, v, np.int64) for k, v in ints] + [tensor("last", real(6))]
+    outputs = [info(k, None) for k in ("y", "z", "r", "first", "ones", "wide")]
+    outputs[2] = info("r", None, TensorProto.INT64)
+    m = model(nodes, [info("x", ["n", "t", 6])], outputs, weights)
+    vary = agrees(m, *[{"x": real(n, t, 6)} for n, t in ((1, 1), (2, 5), (3, 8))])
+    assert vary.shapes() == ["#0*#1 6", "#0 #1 2 3", "#1", "#0 (#1)//2 6", "#0", "#0 #1 6"]
+
+
+def test_sizes_are_values_too():
+    m = model([node("Shape", ["x"], ["y"])], [info("x", ["n", 4])], [info("y", None, TensorProto.INT64)])
+    agrees(m, {"x": real(3, 4)}, {"x": real(9, 4)})
+
+
+def test_pictures_of_any_size():
+    w = [tensor("w", real(4, 3, 3, 3)), tensor("v", real(2, 4)), tensor("scales", [1.0, 1.0, 2.0, 2.0])]
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Resize", ["b", "", "scales"], ["c"], mode="linear"),
+        node("GlobalAveragePool", ["c"], ["d"]),
+        node("Flatten", ["d"], ["e"]),
+        node("Gemm", ["e", "v"], ["y"], transB=1),
+        node("Identity", ["c"], ["z"]),
+    ]
+    m = model(nodes, [info("x", ["n", "c", "h", "w"])], [info("y", None), info("z", None)], w)
+    vary = agrees(m, *[{"x": real(n, 3, h, k)} for n, h, k in ((1, 8, 8), (2, 17, 23), (3, 32, 9))])
+    assert vary.shapes(outputs=False) == ["#0 3 #1 #2"]
+    assert vary.open()["c"] and not vary.open()["h"]
+
+
+def test_a_unet_needs_multiples():
+    w = [tensor("w", real(3, 3, 3, 3)), tensor("scales", [1.0, 1.0, 2.0, 2.0])]
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Resize", ["b", "", "scales"], ["c"]),
+        node("Concat", ["a", "c"], ["y"], axis=1),
+    ]
+    m = model(nodes, [info("x", [1, 3, "h", "w"])], [info("y", None)], w)
+    vary = agrees(m, *[{"x": real(1, 3, h, k)} for h, k in ((4, 8), (20, 12))])
+    with pytest.raises(SolError) as e:
+        vary.interpret_at({"x": real(1, 3, 6, 8)})
+    assert "expected a multiple of" in str(e.value)
+
+
+def test_a_table_of_positions_limits_the_length():
+    nodes = [
+        node("Shape", ["x"], ["s"], start=1, end=2),
+        node("Slice", ["table", "zero", "s"], ["p"]),
+        node("Add", ["x", "p"], ["y"]),
+    ]
+    m = model(
+        nodes,
+        [info("x", ["n", "t", 4])],
+        [info("y", None)],
+        [tensor("table", real(16, 4)), tensor("zero", [0], np.int64)],
+    )
+    vary = agrees(m, *[{"x": real(2, t, 4)} for t in (1, 9, 16)], arrays={"x": (1, 8, 4)})
+    with pytest.raises(SolError) as e:
+        vary.interpret_at({"x": real(2, 17, 4)})
+    assert "1 to 16" in str(e.value)
+
+
+def test_what_needs_a_number_takes_the_arrays():
+    m = one("DFT", [1, "n", 1], outputs=1)
+    m.opset_import[0].version = 17
+    with pytest.raises(SolError) as e:
+        Model(m, vary=True)
+    assert "length of the signal" in str(e.value)
+    vary = Model(m, vary=True, arrays={"x": (1, 8, 1)})
+    assert "length of the signal" in vary.open()["n"] and vary.shapes() == ["1 8 2"]
+
+
+# -- the cases of ONNX with all sizes of their inputs open
+
+
+def opened(case):
+    m = type(case.model)()
+    m.CopyFrom(case.model)
+    for i in m.graph.input:
+        if i.type.HasField("tensor_type"):
+            for d in i.type.tensor_type.shape.dim:
+                d.Clear()
+    for o in m.graph.output:
+        if o.type.HasField("tensor_type"):
+            o.type.tensor_type.ClearField("shape")
+    return m
+
+
+def outcome(case, constants):
+    """`constants`: shapes depend on the values of integer inputs, which are therefore given."""
+    inputs, outputs = case.sets[0]
+    named = backend._named(case, inputs)
+    m, shapes = opened(case), {k: v.shape for k, v in named.items()}
+    values = {k: v for k, v in named.items() if constants and (v.dtype.kind in "iub" or v.size < 9)}
+    try:
+        vary = Model(m, vary=True, arrays=shapes, values=values)
+    except SolError as e:
+        return "rejected", str(e)
+    free = sum(why is None for why in vary.open().values())
+    try:
+        got = vary.interpret_at(named)
+    except SolError as e:
+        return "wrong", str(e)
+    for a, b in zip(got, outputs, strict=True):
+        expected = numpy_helper.to_array(b) if isinstance(b, TensorProto) else np.asarray(b)
+        wrong = backend.compare(a, expected, case.rtol, case.atol)
+        if wrong:
+            return "wrong", wrong
+    return "varies" if free else "fixed", ""
+
+
+def test_cases_of_onnx_with_open_sizes():
+    count, wrong = collections.Counter(), []
+    for r in backend.every(backend.collect("", networks=False), "interpret"):
+        if r.state not in ("pass", "fixed"):
+            continue
+        state, why = outcome(r.case, r.state == "fixed")
+        count[state] += 1
+        count[f"{r.state} and {state}"] += 1
+        if state in ("wrong", "rejected"):
+            wrong.append(f"{r.case.name}: {state}: {why}")
+    print(dict(count))
+    assert not wrong, f"{count}\n" + "\n".join(wrong[:20])
+    assert count["varies"] > 1000
