@@ -116,11 +116,12 @@ static bool take_out(const struct poly *p, int32_t symbol, struct poly *out_with
     return true;
 }
 
-/* A quotient q = a // b in rest + with * q: b * q is at least a - b + 1 and at most a. */
+/* A quotient q = a // b in rest + with * q: b * q is at least a - b + 1 and at most a. What is b times as large need
+ * only be more than -b: sizes are integers. */
 static bool by_quotient(const struct symbol *x, const struct poly *with, const struct poly *rest, int depth)
 {
     const struct poly a = poly_load(x->a), b = poly_load(x->b), above = poly_load(size_sub(size_add(x->a, 1), x->b));
-    struct poly scaled = {0};
+    struct poly scaled = poly_load(size_sub(x->b, 1));
     bool adds = true;
     for (int i = 0; i < b.n; i++) poly_add_times(&scaled, &b.t[i], rest);
     for (int i = 0; i < with->n; i++) {

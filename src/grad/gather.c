@@ -54,7 +54,7 @@ static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct
     int n, ivars = w->ivars.n;
     TRY(window_term(a, t));
     TRY(solve_term(a, t, to->piece, GRAD_MAX_PIECES, &n));
-    bool map = !to->piece->ctx || (borders && size_most(ivars_size(w, to->piece->ctx)) <= GRAD_BORDER);
+    bool map = !to->piece->ctx || (borders && size_le(ivars_size(w, to->piece->ctx), GRAD_BORDER));
     if (n == 1 && map && term_is_map(a, to->piece)) { /* such terms can be combined */
         if (to->any) join_maps(a, &to->maps, to->piece);
         if (!to->any) to->maps = to->piece[0];

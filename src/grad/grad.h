@@ -7,6 +7,7 @@
  *   solve.c           a term requires f(index variables) == Q; replaces them until that is an index or a guard
  *   window.c          inverts integer functions that are not affine, if the inverse is a short range
  *   pieces.c          cuts them into ranges where they are
+ *   ranges.c          inverts quotients of sizes that vary
  *   invert.c          inverts all others, as tables
  *   scatter.c         reads whose position is data
  *   write.c           turns terms into layers of kind Row
@@ -122,6 +123,25 @@ bool term_is_odd(const struct adjoint *a, const struct term *t, int d);
 /* pieces.c: the term as a sum of terms t[0 .. *out_n-1], at most `room`, each of which reads one range of the results
  * in steps of 1, -1 or 0. False: the term has another form. */
 bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n);
+
+/* ranges.c */
+struct sum { /* of multiples of index variables, of digits such as H%2, and of a number */
+    int n;
+    int32_t atom[8];
+    int64_t coef[8], c;
+};
+bool grad_sum(const struct loops *w, int32_t node, int64_t k, struct sum *s); /* adds k * node */
+struct quotient { /* (a*P + b)//c + something between low and high, without index variable P; a, c > 0 */
+    int P;
+    int64_t a, b, c, low, high;
+};
+bool grad_quotient(const struct loops *w, int32_t node, struct quotient *out);
+/* The least P for which the quotient can be (any), or always is, at least v. */
+int64_t grad_quotient_from(const struct quotient *f, int64_t v, bool any);
+/* Both find the index variables that an f with a size that varies leaves for each Q: a range of P, which a condition
+ * has to choose from; K. False: f has another form. */
+bool range_pin(struct adjoint *a, struct term *t, int d);
+bool beside_pin(struct adjoint *a, struct term *t, int d);
 
 /* invert.c: evaluates an expression without data for all values of n index variables, row-major: int64_t, or double for
  * real values */

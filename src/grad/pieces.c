@@ -84,6 +84,11 @@ static bool cut_at(struct loops *w, int32_t node, int P, int64_t n, int64_t *out
     const bool rest = e.kind == EX_MOD, pair = is_call(&e, "min") || is_call(&e, "max");
     const int32_t by = pair ? ex_binary(w, EX_SUB, e.a, w->ex.at[e.a].next) : e.a;
     struct affine f;
+    struct quotient q;
+    if (pair && grad_quotient(w, by, &q) && q.P == P) { /* from where on it is never less, up to where never more */
+        *out_cut = is_call(&e, "max") ? grad_quotient_from(&q, 0, false) : grad_quotient_from(&q, 1, true);
+        return is_inside(*out_cut, n);
+    }
     if (!ex_affine(w, by, &f) || f.n != 1 || f.ivar[0] != P || (f.coef[0] != 1 && f.coef[0] != -1)) return false;
     const bool up = f.coef[0] == 1;
     *out_cut = up ? size_sub(0, f.c) : size_add(f.c, 1); /* the first P with the other sign */
@@ -104,7 +109,6 @@ static int varied_runs(struct adjoint *a, int32_t node, int ivar, struct run *ru
         const int64_t n = size_sub(run[i].to, run[i].from);
         const int P = loops_ivar(w, w->ivars.at[ivar].name, n);
         struct nodes odd = {.w = w};
-        struct affine f;
         int64_t cut = 0;
         bool any = false;
         for (int k = 0; k < ivars; k++) map[k] = ex_ivar(w, k);
@@ -112,36 +116,52 @@ static int varied_runs(struct adjoint *a, int32_t node, int ivar, struct run *ru
         const int32_t part = ex_copy(w, w, node, map, NULL);
         ex_walk(w, part, see_node, &odd);
         for (int k = 0; k < odd.n && !any; k++) any = cut_at(w, odd.at[k], P, n, &cut);
-        const bool simple = ex_affine(w, part, &f);
+        const bool simple = !odd.n && ex_ivars(w, part) >> P & 1;
         loops_drop_ivars(w, ivars);
         if (any && count < MOST_RUNS) {
             memmove(&run[i + 2], &run[i + 1], (size_t)(count++ - i - 1) * sizeof *run);
             run[i + 1] = run[i];
             run[i].to = run[i + 1].from = size_add(run[i].from, cut);
             i--;
-        } else if (size_most(n) > GRAD_BORDER && (!simple || !f.n)) {
+        } else if (!size_le(n, GRAD_BORDER) && !simple) {
             return 0;
         }
     }
-    return count;
+    return count > 1 ? count : 0;
 }
 
 /* -- terms */
 
-/* The runs of dimension d, if f is made of few. */
-static int runs_of(struct adjoint *a, const struct term *t, int d, struct run *run)
+/* The only index variable of f, or the only one whose size varies, beside short ones; -1: there is none. */
+static int ivar_of(const struct adjoint *a, const struct term *t, int d)
 {
     const uint64_t own = ex_ivars(a->w, t->pin[d].f);
-    if (!own || own & (own - 1) || a->w->ivars.n == LOOPS_MAX_IVARS) return 0;
-    const int ivar = __builtin_ctzll(own);
+    uint64_t vary = 0;
+    if (!term_varies(a, t, d)) return own && !(own & (own - 1)) ? __builtin_ctzll(own) : -1;
+    for (int i = 0; i < a->w->ivars.n; i++)
+        if (own >> i & 1 && size_varies(a->w->ivars.at[i].size)) vary |= bit(i);
+    const bool one = vary && !(vary & (vary - 1));
+    return one && size_le(ivars_size(a->w, own & ~vary), GRAD_BORDER) ? __builtin_ctzll(vary) : -1;
+}
+
+/* The runs of dimension d, if f is made of few. */
+static int runs_of(struct adjoint *a, const struct term *t, int d, int ivar, struct run *run)
+{
+    if (ivar < 0 || a->w->ivars.n == LOOPS_MAX_IVARS) return 0;
     return term_varies(a, t, d) ? varied_runs(a, t->pin[d].f, ivar, run) : known_runs(a, t->pin[d].f, ivar, run);
 }
 
-/* Each of the n terms falls into one for each run of dimension d. */
-static void split_runs(struct adjoint *a, int d, const struct run *run, int count, struct term *t, int n)
+struct cuts { /* of an index variable of dimension d */
+    int d, ivar, count;
+    struct run run[MOST_RUNS];
+};
+
+/* Each of the n terms falls into one for each run. */
+static void split_runs(struct adjoint *a, const struct cuts *cuts, struct term *t, int n)
 {
     struct loops *w = a->w;
-    const int ivar = __builtin_ctzll(ex_ivars(w, t->pin[d].f));
+    const struct run *run = cuts->run;
+    const int d = cuts->d, ivar = cuts->ivar, count = cuts->count;
     for (int i = count - 1; i >= 0; i--) {
         const int64_t size = size_sub(run[i].to, run[i].from);
         const int L = size > 1 ? loops_ivar(w, w->ivars.at[ivar].name, size) : 0;
@@ -163,14 +183,15 @@ bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n)
     bool any = false;
     *out_n = 1;
     for (int d = 0; d < t->npin; d++) {
-        struct run run[MOST_RUNS];
+        struct cuts cuts = {.d = d};
         if (!term_is_odd(a, t, d)) continue;
-        const int count = runs_of(a, t, d, run);
+        cuts.ivar = ivar_of(a, t, d);
+        const int count = cuts.count = runs_of(a, t, d, cuts.ivar, cuts.run);
         if (!count || *out_n * count > room || a->w->ivars.n + count + 8 > LOOPS_MAX_IVARS) continue;
         any = true;
         int32_t q = term_pinned(a, t, d);
         for (int i = 0; i < *out_n; i++) t[i].index[d] = q;
-        split_runs(a, d, run, count, t, *out_n);
+        split_runs(a, &cuts, t, *out_n);
         *out_n *= count;
     }
     return any;

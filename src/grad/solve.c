@@ -11,6 +11,7 @@
  *   divide   s*P + ..: P = (Q - ..)//s where that divides
  *   rotate   (P + c) % size, P up to that size: P = (Q - c) % size
  *   split    digits of index variables, L//6 and L%6, become index variables
+ *   range    (a*P + b)//c + K: a short range of P, and one K (ranges.c)
  *   invert   tables (invert.c); window.c removed ranges of tables before
  *   search   tries all index variables, if they are few */
 #include <string.h>
@@ -301,36 +302,6 @@ static bool unit(struct adjoint *a, struct term *t, int d)
     return true;
 }
 
-/* A sum of multiples of index variables, of digits such as H%2, and of a number. */
-struct sum {
-    int n;
-    int32_t atom[8];
-    int64_t coef[8], c;
-};
-
-static bool as_sum(const struct loops *w, int32_t node, int64_t k, struct sum *s)
-{
-    const struct ex *e = &w->ex.at[node];
-    switch (e->kind) {
-    case EX_INT: return (s->c = size_add(s->c, size_mul(k, e->u.i))) != SIZE_BAD;
-    case EX_ADD: return as_sum(w, e->a, k, s) && as_sum(w, e->b, k, s);
-    case EX_SUB: return as_sum(w, e->a, k, s) && as_sum(w, e->b, size_sub(0, k), s);
-    case EX_MUL: {
-        bool left = w->ex.at[e->a].kind == EX_INT;
-        const struct ex *factor = &w->ex.at[left ? e->a : e->b];
-        return factor->kind == EX_INT && as_sum(w, left ? e->b : e->a, size_mul(k, factor->u.i), s);
-    }
-    case EX_IVAR:
-    case EX_FLOOR:
-    case EX_MOD:
-        if (s->n == COUNT_OF(s->atom) || k == SIZE_BAD) return false;
-        s->atom[s->n] = node;
-        s->coef[s->n++] = k;
-        return true;
-    default: return false;
-    }
-}
-
 /* Sorts the atoms, lowest first. False: they are not digits that count from 0 without gaps. */
 static bool sort_digits(const struct adjoint *a, const struct term *t, struct sum *s, int64_t *count, int64_t *out_n)
 {
@@ -356,7 +327,7 @@ static bool radix(struct adjoint *a, struct term *t, int d)
     struct loops *w = a->w;
     struct sum f = {0};
     int64_t n, count[COUNT_OF(f.atom)];
-    if (!as_sum(w, t->pin[d].f, 1, &f) || f.n < 2 || t->npin + f.n > GRAD_MAX_PINS) return false;
+    if (!grad_sum(w, t->pin[d].f, 1, &f) || f.n < 2 || t->npin + f.n > GRAD_MAX_PINS) return false;
     if (!sort_digits(a, t, &f, count, &n)) return false;
     int32_t q = ex_binary(w, EX_SUB, term_pinned(a, t, d), ex_int(w, f.c));
     drop_pin(t, d);
@@ -483,7 +454,7 @@ static bool search(struct adjoint *a, struct term *t, int d)
     for (int i = 0; i < to->ndim; i++) work *= (double)size_hint(to->shape[i]);
     for (int i = 0; i < a->w->ivars.n; i++)
         if (in_context(t, i)) work *= (double)size_hint(size_of(a, i));
-    const bool few = size_most(ivars_size(a->w, ex_ivars(a->w, t->pin[d].f) & t->ctx)) <= GRAD_BORDER;
+    const bool few = size_le(ivars_size(a->w, ex_ivars(a->w, t->pin[d].f) & t->ctx), GRAD_BORDER);
     if (!few && (work > SEARCHED || (term_varies(a, t, d) && !ex_reads_data(a->w, t->pin[d].f)))) return false;
     int32_t q = term_pinned(a, t, d);
     add_guard(a, t, ex_cmp(a->w, CMP_EQ, t->pin[d].f, q));
@@ -547,6 +518,7 @@ static sol_status solve(struct solving *s, struct term t)
                 divide(a, &t, d) || rotate(a, &t, d))
                 continue;
             if (split(a, &t, d)) return solve(s, t); /* residues of the new index variables first */
+            if (range_pin(a, &t, d) || beside_pin(a, &t, d)) continue;
             if (invert_pin(a, &t, d, term_pinned(a, &t, d)) || search(a, &t, d)) continue;
             return reject_pin(a, &t, d);
         }
