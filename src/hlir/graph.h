@@ -170,7 +170,7 @@ sol_status graph_verify(struct sol_graph *g);
 /* copy.c. Names, data and loops are shared, so destroy the copy first. */
 sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g);
 /* The same network with numbers (or other forms) in place of its dimensions: layers are bound again. Checks that `dim`
- * is within the limits, and what must hold for it. Without a gradient. */
+ * is within the limits, and what must hold for it. */
 sol_status graph_at(const struct sol_graph *g, const int64_t *dim, struct sol_graph **out_g);
 /* dims.c: attributes with numbers in place of dimensions. */
 struct attrs attrs_at(struct arena *a, const struct attrs *from, const int64_t *dim);
