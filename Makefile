@@ -72,6 +72,10 @@ bench-deploy: build ## what a deployed network takes, beside what the peers ship
 bench-compile: build ## what planning and printing cost a layer, over networks of growing size
 	build/test/bench-compile
 
+bench-dynamic: build ## networks whose sizes vary: speed at each size, time to serve twenty; ARGS="--train"
+	@sh tools/setup.sh bench
+	$(PYTHON) bench/dynamic.py $(NETWORKS) $(ARGS)
+
 replay: build ## is the generated C that of another commit? BASE=main, QUICK=1, V=1 shows texts, NETWORKS="resnet50" narrows it
 	@$(PYTHON) tools/replay.py $(if $(BASE),--base $(BASE)) $(if $(QUICK),--quick) $(if $(V),-v) $(NETWORKS)
 
