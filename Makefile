@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy wheel wheel-try replay counts docs lint format clean
+.PHONY: help setup build install asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson

@@ -240,7 +240,7 @@ def served(system: str, name: str, threads: int) -> list[float]:
     """In a process of its own, with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(
-            os.environ, OMP_NUM_THREADS=str(threads), SOL_CACHE=f"{folder}/sol", SOL_TUNING="off",
+            os.environ, OMP_NUM_THREADS=str(threads), SOL_CACHE=f"{folder}/sol", SOL_AUTOTUNE="off",
             TORCHINDUCTOR_CACHE_DIR=f"{folder}/inductor",
         )  # fmt: skip
         command = [sys.executable, __file__, "--child", system, name]
@@ -269,7 +269,7 @@ def main() -> None:
     if unknown:
         sys.exit(f"dynamic.py: no such network: {', '.join(unknown)}; there are {', '.join(NETWORKS)}")
     torch.set_num_threads(o.threads)
-    os.environ.setdefault("SOL_TUNING", "off")
+    os.environ.setdefault("SOL_AUTOTUNE", "off")
     print(f"{platform.processor() or platform.machine()}, {o.threads} threads, untuned")
     everything = []
     for name in o.networks if o.only != "serve" else []:
