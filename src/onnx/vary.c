@@ -163,6 +163,22 @@ static bool solve(const struct reader *r, int64_t form, int64_t n, const char *w
     return false;
 }
 
+/* Products with common factors, #0*#1*32 and 256*#0: what is left of one is a dimension, that of the other its size. */
+static bool divide(const struct reader *r, int64_t a, int64_t b, const char *why)
+{
+    struct size_dim y;
+    for (int i = 0; i < SIZE_MOST_DIMS; i++) {
+        struct free_dim *d = size_dims(a) >> i & 1 ? numbered(r, i) : NULL;
+        const int64_t others = d ? size_exact_div(a, d->size) : SIZE_BAD;
+        const int64_t left = others == SIZE_BAD ? SIZE_BAD : size_exact_div(b, others);
+        if (left == SIZE_BAD) continue;
+        if (!size_varies(left) && left >= d->dim.min && solve(r, d->size, left, why)) return true;
+        struct free_dim *q = size_is_dim(left, &y) ? numbered(r, y.index) : NULL;
+        if (q && unify(r, d, q, why)) return true;
+    }
+    return false;
+}
+
 /* Last resort: all dimensions in the set get the sizes that the caller names. */
 static bool fix_given(const struct reader *r, uint32_t set, const char *why)
 {
@@ -194,6 +210,6 @@ bool vary_resolve(struct reader *r)
     struct free_dim *q = size_is_dim(b, &y) ? numbered(r, y.index) : NULL;
     if (p && q && unify(r, p, q, why)) return true;
     if (!size_varies(b) && b >= 0 && solve(r, a, b, why)) return true;
-    if (b != -1 && restrict_dims(r, a, b)) return true;
+    if (b != -1 && (divide(r, a, b, why) || divide(r, b, a, why) || restrict_dims(r, a, b))) return true;
     return fix_given(r, set, why);
 }

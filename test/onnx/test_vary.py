@@ -55,6 +55,20 @@ def test_weights_fix_a_dimension_and_are_the_cause():
     assert "'fc'" in vary.open()["x.1"] and "512" in vary.open()["x.1"]
 
 
+def test_a_shape_that_was_traced_fixes_what_it_contains():
+    """[n, t, 4] to [n*8, 4], as an exporter writes it that took t for a number."""
+    nodes = [
+        node("Shape", ["x"], ["n"], start=0, end=1),
+        node("Mul", ["n", "eight"], ["rows"]),
+        node("Concat", ["rows", "four"], ["s"], axis=0),
+        node("Reshape", ["x", "s"], ["y"]),
+    ]
+    weights = [tensor("eight", [8], np.int64), tensor("four", [4], np.int64)]
+    m = model(nodes, [info("x", ["n", "t", 4])], [info("y", None)], weights)
+    vary = agrees(m, {"x": real(1, 8, 4)}, {"x": real(5, 8, 4)})
+    assert vary.shapes(outputs=False) == ["#0 8 4"] and "Reshape" in vary.open()["t"]
+
+
 def test_given_sizes_are_numbers():
     vary = Model(one("Relu", ["n", "m"]), vary=True, dims={"m": 4})
     assert vary.shapes() == ["#0 4"]
