@@ -115,6 +115,8 @@ static void mistakes_name_forms(void **state)
          "has size #1, that of other inputs is #0"},
         {"dim #0 \"b\"\ninput %0:f32[2 #0] \"x\"\nparam %1:f32[4 9] \"w\"\n%2 = Linear(%0, %1) \"fc\"\n",
          "dimension 1 of w is 9, but I is #0 elsewhere"},
+        {"dim #0 \"b\"\nparam %0:f32[2 #0] \"w\"\n",
+         "param 'w': dimension 1 is #0: expected a number, only inputs may have sizes that vary"},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         struct sol_graph *g = NULL;

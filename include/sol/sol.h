@@ -152,7 +152,7 @@ int sol_error_sizes(struct sol_ctx *ctx, int64_t *out_a, int64_t *out_b);
 
 /* The caller passes inputs with every call. It sets parameters with sol_params_set and may change them between calls.
  * Constants are copied; their data is row-major. `shape` counts elements. ndim is 0 to 12, sizes may be 0, and their
- * product is at most 2^47. Errors: INVALID (shape), NOMEM. */
+ * product is at most 2^47. Only inputs may have sizes that vary. Errors: INVALID (shape), NOMEM. */
 sol_status sol_graph_input(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
                            struct sol_tensor **out_t);
 sol_status sol_graph_param(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,

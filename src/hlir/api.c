@@ -45,6 +45,11 @@ static sol_status make_tensor(struct sol_graph *g, enum tensor_role role, const 
     int64_t elements;
     sol_status status = shape_elements(g->ctx, as->ndim, as->shape, &elements);
     if (status) return ctx_where(g->ctx, status, "%s '%s': ", what, name);
+    for (int d = 0; d < as->ndim && role != TENSOR_INPUT; d++)
+        if (size_varies(as->shape[d]))
+            return ctx_fail(g->ctx, SOL_ERR_INVALID,
+                            "%s '%s': dimension %d is %lld: expected a number, only inputs may have sizes that vary",
+                            what, name, d, (long long)as->shape[d]);
     *out_t = graph_tensor(g, role, name, as->dtype, as->ndim, as->shape);
     return ctx_check(g->ctx);
 }

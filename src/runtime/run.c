@@ -181,7 +181,7 @@ static sol_status run(struct sol_net *net, struct call *c, int given, struct pro
     if (!c->params || c->params->net != net)
         return ctx_fail(net->ctx, SOL_ERR_INVALID,
                         "network '%s': a call needs parameters of its own: sol_params_create", net->parts.name);
-    TRY(sol_net_check_dims(net, c->dims));
+    if (net->module->ndim) TRY(sol_net_check_dims(net, c->dims));
     TRY(check_pointers(net, SOL_BUFFER_INPUT, given, c->dims, c->inputs));
     TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, c->dims, (const void *const *)c->outputs));
     c->threads = choose_threads(net, c->threads);
