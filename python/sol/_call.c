@@ -24,6 +24,7 @@ int call_read_spec(PyObject *row, struct spec *s)
         return -1;
     }
     memcpy(s->strides, again, sizeof again);
+    for (int i = 0; i < s->ndim; i++) s->varies |= sol_size_varies(s->shape[i]) || sol_size_varies(s->strides[i]);
     return 0;
 }
 
@@ -92,11 +93,11 @@ static int check_counts(const struct py_caller *c)
 
 static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"net", "types", "empty", "leaves", "params", "modes", "results", "split", NULL};
-    PyObject *net, *types, *empty, *leaves, *params, *modes, *results, *split = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!|O", names, core.net, &net, &PyTuple_Type, &types,
+    static char *names[] = {"net", "types", "empty", "leaves", "params", "modes", "results", "split", "sizes", NULL};
+    PyObject *net, *types, *empty, *leaves, *params, *modes, *results, *split = Py_None, *sizes = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!|OO", names, core.net, &net, &PyTuple_Type, &types,
                                      &empty, &PyTuple_Type, &leaves, &PyTuple_Type, &params, &PyTuple_Type, &modes,
-                                     &PyTuple_Type, &results, &split))
+                                     &PyTuple_Type, &results, &split, &sizes))
         return NULL;
     PyObject *first = PyTuple_GetItem(types, 0);
     PyObject *capsule = first ? PyObject_GetAttrString(first, "__dlpack_c_exchange_api__") : NULL;
@@ -119,7 +120,8 @@ static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     c->ninput = sol_net_inputs(c->net->net);
     c->nforward_in = c->ninput;
     c->nforward_out = c->noutput;
-    if (!read_all(c, leaves, params, modes) && !call_read_split(c, split) && !check_counts(c)) return (PyObject *)c;
+    if (!read_all(c, leaves, params, modes) && !call_read_split(c, split) && !check_counts(c) && !varies_read(c, sizes))
+        return (PyObject *)c;
     Py_DECREF(c);
     return NULL;
 }
@@ -132,6 +134,7 @@ static int caller_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(c->types);
     Py_VISIT(c->empty);
     Py_VISIT(c->results);
+    Py_VISIT(c->check);
     for (int i = 0; i < c->nleaf; i++) Py_VISIT(c->leaf[i].value);
     for (int i = 0; i < c->nparam; i++) Py_VISIT(c->param[i].owner);
     for (int i = 0; i < c->nmode; i++) {
@@ -149,6 +152,7 @@ static int caller_clear(PyObject *self)
     Py_CLEAR(c->types);
     Py_CLEAR(c->empty);
     Py_CLEAR(c->results);
+    Py_CLEAR(c->check);
     for (int i = 0; i < c->nleaf; i++) Py_CLEAR(c->leaf[i].value);
     for (int i = 0; i < c->nparam; i++) {
         Py_CLEAR(c->param[i].owner);
@@ -169,13 +173,14 @@ static void caller_dealloc(PyObject *self)
     PyMem_Free(c->param);
     PyMem_Free(c->mode);
     PyMem_Free(c->gradient);
+    varies_free(c);
     f(self);
     Py_DECREF(type);
 }
 
 /* -- calling. These functions return 1 for a match, 0 for a difference, -1 with an exception set. */
 
-static int is_tensor(const struct py_caller *c, PyObject *object)
+int call_is_tensor(const struct py_caller *c, PyObject *object)
 {
     PyObject *type = (PyObject *)Py_TYPE(object);
     for (Py_ssize_t i = 0; i < PyTuple_Size(c->types); i++)
@@ -206,10 +211,33 @@ static int is_lazy(PyObject *object, const struct spec *s)
     return ask(object, text_is_neg);
 }
 
-int call_match(const struct py_caller *c, PyObject *object, const struct spec *s, const void **out_data)
+static bool same_shape(const struct spec *s, const struct dl_tensor *t)
+{
+    bool empty = false, strided = true;
+    for (int i = 0; i < s->ndim; i++) {
+        if (t->shape[i] != s->shape[i]) return false;
+        empty |= s->shape[i] == 0;
+        strided &= s->shape[i] == 1 || !t->strides || t->strides[i] == s->strides[i];
+    }
+    return strided || empty;
+}
+
+static bool same_sizes(const struct spec *s, const struct dl_tensor *t, const int64_t *dims)
+{
+    if (!s->varies) return same_shape(s, t);
+    struct spec now = {.ndim = s->ndim};
+    for (int i = 0; i < s->ndim; i++) {
+        now.shape[i] = sol_size_at(s->shape[i], dims);
+        now.strides[i] = sol_size_at(s->strides[i], dims);
+    }
+    return same_shape(&now, t);
+}
+
+int call_match(const struct py_caller *c, PyObject *object, const struct spec *s, const int64_t *dims,
+               const void **out_data)
 {
     struct dl_tensor t;
-    if (!is_tensor(c, object)) return 0;
+    if (!call_is_tensor(c, object)) return 0;
     int lazy = is_lazy(object, s);
     if (lazy) return lazy < 0 ? -1 : 0;
     if (c->api->view(object, &t)) { /* after everything that lets other threads run */
@@ -218,28 +246,25 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
     }
     if (t.device_type != DL_CPU || t.ndim != s->ndim || t.code != s->code || t.bits != s->bits || t.lanes != 1)
         return 0;
-    bool empty = false, strided = true;
-    for (int i = 0; i < s->ndim; i++) {
-        if (t.shape[i] != s->shape[i]) return 0;
-        empty |= s->shape[i] == 0;
-        strided &= s->shape[i] == 1 || !t.strides || t.strides[i] == s->strides[i];
-    }
-    if (!strided && !empty) return 0;
+    if (!same_sizes(s, &t, dims)) return 0;
     /* without elements, any address will do */
     *out_data = t.data ? (const char *)t.data + t.byte_offset : (const void *)c;
     return 1;
 }
 
-static int match_leaves(const struct py_caller *c, PyObject *leaves, const void **inputs)
+static int match_leaves(struct py_caller *c, struct call *call)
 {
     const void *data;
-    if (PyTuple_Size(leaves) != c->nleaf) return 0;
+    if (PyTuple_Size(call->leaves) != c->nleaf) return 0;
+    int found = c->ndim ? varies_find(c, call) : 1;
+    if (found != 1) return found;
     for (int i = 0; i < c->nleaf; i++) {
         const struct leaf *l = &c->leaf[i];
-        PyObject *object = PyTuple_GetItem(leaves, i);
-        int same = l->kind == LEAF_VALUE ? guard_same(object, l->value) : call_match(c, object, &l->spec, &data);
+        PyObject *object = PyTuple_GetItem(call->leaves, i);
+        int same =
+            l->kind == LEAF_VALUE ? guard_same(object, l->value) : call_match(c, object, &l->spec, call->dims, &data);
         if (same != 1) return same;
-        if (l->kind == LEAF_TENSOR && l->input >= 0) inputs[l->input] = data;
+        if (l->kind == LEAF_TENSOR && l->input >= 0) call->inputs[l->input] = data;
     }
     return 1;
 }
@@ -256,7 +281,7 @@ static int match_modes(const struct py_caller *c)
 static int match_wants(const struct py_caller *c, const struct param *p, PyObject *object)
 {
     if (p->wants < 0) return 1;
-    if (!is_tensor(c, object)) return 0;
+    if (!call_is_tensor(c, object)) return 0;
     PyObject *wants = PyObject_GetAttr(object, text_requires_grad);
     if (!wants) return -1;
     Py_DECREF(wants); /* True or False, which are immortal */
@@ -275,21 +300,29 @@ static int match_param(const struct py_caller *c, int i, PyObject *leaves, struc
     return same;
 }
 
-int call_match_all(const struct py_caller *c, PyObject *leaves, const void **inputs, struct seen *now)
+int call_match_all(struct py_caller *c, struct call *call)
 {
-    int same = match_leaves(c, leaves, inputs);
+    int same = match_leaves(c, call);
     if (same == 1) same = match_modes(c);
-    for (int i = 0; same == 1 && i < c->nparam; i++) same = match_param(c, i, leaves, &now[i]);
+    for (int i = 0; same == 1 && i < c->nparam; i++) same = match_param(c, i, call->leaves, &call->now[i]);
     return same;
 }
 
-PyObject *call_make_outputs(struct py_caller *c, int first, int n, void **outputs)
+struct sol_call call_at(const struct py_caller *c, const struct call *call, int threads)
+{
+    return (struct sol_call){c->ndim ? call->dims : NULL, call->inputs, call->outputs, threads};
+}
+
+PyObject *call_make_outputs(struct py_caller *c, int first, int n, const int64_t *dims, void **outputs)
 {
     PyObject *made = PyTuple_New(n);
     for (int i = 0; made && i < n; i++) {
         struct dl_tensor t;
         PyObject *row = PyTuple_GetItem(c->results, first + i);
-        PyObject *out = PyObject_Call(c->empty, PyTuple_GetItem(row, 0), PyTuple_GetItem(row, 1));
+        bool varies = c->ndim && c->result_varies[first + i];
+        PyObject *filled = varies ? varies_fill(PyTuple_GetItem(row, 0), dims) : Py_NewRef(PyTuple_GetItem(row, 0));
+        PyObject *out = filled ? PyObject_Call(c->empty, filled, PyTuple_GetItem(row, 1)) : NULL;
+        Py_XDECREF(filled);
         if (!out || PyTuple_SetItem(made, i, out) || c->api->view(out, &t)) {
             Py_CLEAR(made);
             break;
@@ -299,30 +332,31 @@ PyObject *call_make_outputs(struct py_caller *c, int first, int n, void **output
     return made;
 }
 
-static PyObject *run_with(struct py_caller *c, struct param_set *set, int threads, const void **inputs, void **outputs)
+static PyObject *run_with(struct py_caller *c, struct param_set *set, int threads, const struct call *call)
 {
-    PyObject *made = call_make_outputs(c, 0, c->noutput, outputs);
+    PyObject *made = call_make_outputs(c, 0, c->noutput, call->dims, call->outputs);
     if (!made) return NULL;
+    const struct sol_call at = call_at(c, call, threads);
     sol_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_run(c->net->net, params_of(set), inputs, outputs, threads);
+    status = sol_net_run_at(c->net->net, params_of(set), &at);
     Py_END_ALLOW_THREADS;
     if (!status) return made;
     Py_DECREF(made);
     return core_raise(status);
 }
 
-static PyObject *run(struct py_caller *c, PyObject *leaves, int threads, const void **inputs, void **outputs)
+static PyObject *run(struct py_caller *c, int threads, struct call *call)
 {
-    struct seen *now = params_room(c);
     PyObject *result = NULL;
-    int same = now ? call_match_all(c, leaves, inputs, now) : -1;
-    struct param_set *set = same == 1 ? params_enter(c, now) : NULL;
+    call->now = params_room(c);
+    int same = call->now ? call_match_all(c, call) : -1;
+    struct param_set *set = same == 1 ? params_enter(c, call->now) : NULL;
     if (set) {
-        result = run_with(c, set, threads, inputs, outputs);
+        result = run_with(c, set, threads, call);
         params_leave(c, set);
     }
-    params_room_free(c, now);
+    params_room_free(c, call->now);
     if (!same) Py_RETURN_NONE;
     return result;
 }
@@ -340,7 +374,9 @@ static PyObject *caller_call(PyObject *self, PyObject *const *args, Py_ssize_t n
     int room = c->ninput + c->noutput;
     const void **places = room <= 16 ? few : PyMem_Calloc((size_t)room, sizeof *places);
     if (!places) return PyErr_NoMemory();
-    PyObject *result = run(c, args[0], (int)threads, places, (void **)(places + c->ninput));
+    struct call call;
+    call.leaves = args[0], call.inputs = places, call.outputs = (void **)(places + c->ninput);
+    PyObject *result = run(c, (int)threads, &call);
     if (places != few) PyMem_Free(places);
     return result;
 }
@@ -354,9 +390,10 @@ static PyObject *caller_accepts(PyObject *self, PyObject *leaves)
     }
     const void **inputs = PyMem_Calloc((size_t)c->ninput + 1, sizeof *inputs);
     if (!inputs) return PyErr_NoMemory();
-    struct seen *now = params_room(c);
-    int same = now ? call_match_all(c, leaves, inputs, now) : -1;
-    params_room_free(c, now);
+    struct call call;
+    call.leaves = leaves, call.inputs = inputs, call.now = params_room(c);
+    int same = call.now ? call_match_all(c, &call) : -1;
+    params_room_free(c, call.now);
     PyMem_Free(inputs);
     return same < 0 ? NULL : PyBool_FromLong(same);
 }

@@ -10,6 +10,7 @@ enum leaf_kind { LEAF_TENSOR, LEAF_VALUE };
 struct spec { /* what a tensor must look like */
     int ndim;
     uint8_t code, bits;
+    bool varies; /* some of the numbers vary: sol_size_at gives their values for the sizes of a call */
     int64_t shape[MAX_DIMS], strides[MAX_DIMS];
 };
 struct leaf {
@@ -51,16 +52,33 @@ struct py_caller {
     /* for a network with a gradient: inputs and outputs of forward, which come first */
     int nforward_in, nforward_out;
     struct spec *gradient; /* of the other inputs, which are gradients of outputs */
+    /* for a network with sizes that vary: where each is read, and what checks them */
+    int ndim;
+    struct where {
+        int leaf, dim;
+    } * where;
+    PyObject *check, *checked; /* a function, and the set of sizes for which it said yes */
+    bool *result_varies;
     struct param_set *sets;
     long long epochs; /* how often parameters of any set changed */
 };
 
-/* Does the object match? *out_data: the address of its data. */
-int call_match(const struct py_caller *c, PyObject *object, const struct spec *s, const void **out_data);
-/* Do leaves, modes and parameters match? */
-int call_match_all(const struct py_caller *c, PyObject *leaves, const void **inputs, struct seen *now);
+struct call { /* what a call passes to the network */
+    PyObject *leaves;
+    int64_t dims[MOST_VARY];
+    const void **inputs;
+    void **outputs;
+    struct seen *now;
+};
+int call_is_tensor(const struct py_caller *c, PyObject *object);
+/* Does the object match? dims: the sizes that vary. *out_data: the address of its data. */
+int call_match(const struct py_caller *c, PyObject *object, const struct spec *s, const int64_t *dims,
+               const void **out_data);
+/* Do leaves, modes and parameters match? Finds the sizes of the call. */
+int call_match_all(struct py_caller *c, struct call *call);
 /* Creates tensors for `n` outputs, from `first` on, and gives the addresses of their data. */
-PyObject *call_make_outputs(struct py_caller *c, int first, int n, void **outputs);
+PyObject *call_make_outputs(struct py_caller *c, int first, int n, const int64_t *dims, void **outputs);
+struct sol_call call_at(const struct py_caller *c, const struct call *call, int threads);
 int call_read_spec(PyObject *row, struct spec *s); /* (code, bits, shape, strides); returns 0 or -1 */
 
 /* _params.c. Allocates room for the parameters of a call. It keeps them alive. */
@@ -86,6 +104,13 @@ void params_free(struct py_caller *c);
 PyObject *call_forward(PyObject *self, PyObject *args);
 PyObject *call_backward(PyObject *self, PyObject *args);
 int call_read_split(struct py_caller *c, PyObject *split);
+
+/* _varies.c: sizes that vary. */
+int varies_read(struct py_caller *c, PyObject *sizes);   /* the constructor's argument `sizes`; 0 or -1 */
+int varies_find(struct py_caller *c, struct call *call); /* the sizes of a call, if the network takes them */
+PyObject *varies_fill(PyObject *args,
+                      const int64_t *dims); /* the arguments of `empty` with numbers in place of forms */
+void varies_free(struct py_caller *c);
 
 /* _guard.c */
 int guard_read(PyObject *row, struct mode *m); /* 0 or -1 */

@@ -33,22 +33,32 @@ int core_dtype_bytes(enum sol_dtype t)
     return dtypes[t].bytes;
 }
 
-int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS])
+static int read_sizes(PyObject *sequence, int most, int64_t *sizes)
 {
     Py_ssize_t n = PySequence_Size(sequence);
     if (n < 0) return -1;
-    if (n > MAX_DIMS) {
-        PyErr_Format(core.error[SOL_ERR_UNSUPPORTED], "shape: expected at most %d dimensions, got %zd", MAX_DIMS, n);
+    if (n > most) {
+        PyErr_Format(core.error[SOL_ERR_UNSUPPORTED], "shape: expected at most %d dimensions, got %zd", most, n);
         return -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PySequence_GetItem(sequence, i);
         if (!item) return -1;
-        shape[i] = PyLong_AsLongLong(item);
+        sizes[i] = PyLong_AsLongLong(item);
         Py_DECREF(item);
-        if (shape[i] == -1 && PyErr_Occurred()) return -1;
+        if (sizes[i] == -1 && PyErr_Occurred()) return -1;
     }
     return (int)n;
+}
+
+int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS])
+{
+    return read_sizes(sequence, MAX_DIMS, shape);
+}
+
+int core_dims(PyObject *sequence, int64_t dims[MOST_VARY])
+{
+    return read_sizes(sequence, MOST_VARY, dims);
 }
 
 PyObject *core_tuple(int n, const int64_t *values)
@@ -375,7 +385,7 @@ PyMODINIT_FUNC PyInit__core(void)
     if (!module) return NULL;
     struct sol_ctx_options options = {.size = sizeof options, .interrupted = on_interrupt};
     if (add_errors(module) || core_add_graph(module) || core_add_net(module) || core_add_caller(module) ||
-        core_add_saved(module) || core_add_onnx(module) || core_add_deploy(module)) {
+        core_add_saved(module) || core_add_onnx(module) || core_add_deploy(module) || core_add_sizes(module)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -13,6 +13,7 @@
 #include "sol/sol.h"
 
 #define MAX_DIMS 12
+#define MOST_VARY 32 /* dimensions of a network */
 
 struct core { /* the process's only context; created on import, never freed */
     struct sol_ctx *ctx;
@@ -30,16 +31,19 @@ const char *core_dtype_name(enum sol_dtype t);
 int core_dtype_bytes(enum sol_dtype t);
 /* Reads a sequence of sizes. Returns their number, or -1 with an exception set. */
 int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS]);
+/* The same for the dimensions of a network that vary. */
+int core_dims(PyObject *sequence, int64_t dims[MOST_VARY]);
 PyObject *core_tuple(int n, const int64_t *values);
 
-/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c: each adds its types to the module. -1 with an exception
- * set. */
+/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c, _size.c: each adds its types and functions to the module. -1
+ * with an exception set. */
 int core_add_graph(PyObject *module);
 int core_add_net(PyObject *module);
 int core_add_caller(PyObject *module);
 int core_add_saved(PyObject *module);
 int core_add_onnx(PyObject *module);
 int core_add_deploy(PyObject *module);
+int core_add_sizes(PyObject *module);
 struct sol_graph *core_graph(PyObject *graph); /* of a Graph */
 struct sol_onnx *core_onnx(PyObject *onnx);    /* of an Onnx */
 

@@ -121,6 +121,17 @@ static void graph_dealloc(PyObject *self)
     release(self);
 }
 
+static PyObject *graph_dim(PyObject *self, PyObject *args)
+{
+    const char *name;
+    long long hint, min, max, multiple;
+    int64_t size;
+    if (!PyArg_ParseTuple(args, "sLLLL", &name, &hint, &min, &max, &multiple)) return NULL;
+    struct sol_dim_limits limits = {hint, min, max, multiple};
+    sol_status status = sol_graph_dim(((struct py_graph *)self)->g, name, &limits, &size);
+    return status ? core_raise(status) : PyLong_FromLongLong(size);
+}
+
 typedef sol_status (*add_function)(struct sol_graph *, const char *, enum sol_dtype, int, const int64_t *,
                                    struct sol_tensor **);
 
@@ -435,6 +446,21 @@ static PyObject *graph_interpret_py(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *graph_at_py(PyObject *self, PyObject *sizes)
+{
+    int64_t dims[MOST_VARY] = {0};
+    struct sol_graph *g = ((struct py_graph *)self)->g;
+    int n = core_dims(sizes, dims);
+    if (n < 0) return NULL;
+    if (n != g->dims.n) return PyErr_Format(core.error[SOL_ERR_INVALID], "at: expected %d sizes, got %d", g->dims.n, n);
+    struct py_graph *p = (struct py_graph *)make(core.graph);
+    if (!p) return NULL;
+    sol_status status = graph_at(g, dims, &p->g);
+    if (!status) return (PyObject *)p;
+    Py_DECREF(p);
+    return core_raise(status);
+}
+
 static PyObject *parse(PyObject *self, PyObject *args)
 {
     const char *text;
@@ -449,6 +475,9 @@ static PyObject *parse(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef graph_methods[] = {
+    {"dim", graph_dim, METH_VARARGS,
+     "dim(name, hint, min, max, multiple) -> size: a dimension that varies; max 0: no limit"},
+    {"at", graph_at_py, METH_O, "at(sizes) -> Graph: the same with numbers in place of its dimensions"},
     {"input", graph_input, METH_VARARGS, "input(name, dtype, shape) -> Tensor"},
     {"param", graph_param, METH_VARARGS, "param(name, dtype, shape) -> Tensor"},
     {"const", graph_const, METH_VARARGS, "const(dtype, shape, data) -> Tensor: data row-major, copied"},

@@ -74,7 +74,7 @@ static int read_version(PyObject *tensor, long long *out)
 int params_see(const struct py_caller *c, int i, PyObject *object, struct seen *out)
 {
     const struct param *p = &c->param[i];
-    int same = call_match(c, object, &p->spec, &out->data);
+    int same = call_match(c, object, &p->spec, NULL, &out->data);
     if (same != 1) return same;
     if (p->versioned && read_version(object, &out->version)) return -1;
     out->sample = sample(&p->spec, out->data);
@@ -210,7 +210,7 @@ static int hold(struct py_caller *c, int i, struct given *g, const struct seen *
     Py_INCREF(now->tensor);
     g->as = *now;
     g->storage = storage;
-    const int same = call_match(c, now->tensor, &c->param[i].spec, &g->as.data);
+    const int same = call_match(c, now->tensor, &c->param[i].spec, NULL, &g->as.data);
     Py_XDECREF(before);
     Py_XDECREF(memory);
     if (!same) PyErr_SetString(core.error[SOL_ERR_INVALID], "another thread replaced a parameter while the call began");

@@ -12,6 +12,8 @@ struct py_saved {
     struct sol_saved *saved;
     PyObject *params; /* tuple */
     long long epoch;  /* of their set */
+    int ndim;
+    int64_t dims[MOST_VARY]; /* the sizes of the call */
 };
 static PyTypeObject *saved_type;
 
@@ -55,15 +57,17 @@ static void saved_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static struct py_saved *new_saved(const struct py_caller *c, const struct seen *now, const struct param_set *set)
+static struct py_saved *new_saved(const struct py_caller *c, const struct call *call, const struct param_set *set)
 {
     struct py_saved *s = (struct py_saved *)((allocfunc)PyType_GetSlot(saved_type, Py_tp_alloc))(saved_type, 0);
     if (!s) return NULL;
     s->epoch = params_epoch(set);
+    s->ndim = c->ndim;
+    memcpy(s->dims, call->dims, (size_t)c->ndim * sizeof *s->dims);
     s->params = PyTuple_New(c->nparam);
     for (int i = 0; s->params && i < c->nparam; i++) {
-        Py_INCREF(now[i].tensor);
-        if (PyTuple_SetItem(s->params, i, now[i].tensor)) Py_CLEAR(s->params);
+        Py_INCREF(call->now[i].tensor);
+        if (PyTuple_SetItem(s->params, i, call->now[i].tensor)) Py_CLEAR(s->params);
     }
     if (s->params) return s;
     Py_DECREF((PyObject *)s);
@@ -73,30 +77,31 @@ static struct py_saved *new_saved(const struct py_caller *c, const struct seen *
 /* -- forward */
 
 static PyObject *forward_with(struct py_caller *c, struct param_set *set, struct py_saved *saved, int threads,
-                              const void **inputs, void **outputs)
+                              const struct call *call)
 {
-    PyObject *made = call_make_outputs(c, 0, c->nforward_out, outputs);
+    PyObject *made = call_make_outputs(c, 0, c->nforward_out, call->dims, call->outputs);
     if (!made) return NULL;
+    const struct sol_call at = call_at(c, call, threads);
     sol_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_forward(c->net->net, params_of(set), inputs, outputs, threads, &saved->saved);
+    status = sol_net_forward_at(c->net->net, params_of(set), &at, &saved->saved);
     Py_END_ALLOW_THREADS;
     PyObject *result = status ? core_raise(status) : PyTuple_Pack(2, made, (PyObject *)saved);
     Py_DECREF(made);
     return result;
 }
 
-static PyObject *forward(struct py_caller *c, PyObject *leaves, int threads, const void **inputs, void **outputs)
+static PyObject *forward(struct py_caller *c, int threads, struct call *call)
 {
-    struct seen *now = params_room(c);
     PyObject *result = NULL;
-    int same = now ? call_match_all(c, leaves, inputs, now) : -1;
-    struct param_set *set = same == 1 ? params_enter(c, now) : NULL;
-    struct py_saved *saved = set ? new_saved(c, now, set) : NULL;
-    if (saved) result = forward_with(c, set, saved, threads, inputs, outputs);
+    call->now = params_room(c);
+    int same = call->now ? call_match_all(c, call) : -1;
+    struct param_set *set = same == 1 ? params_enter(c, call->now) : NULL;
+    struct py_saved *saved = set ? new_saved(c, call, set) : NULL;
+    if (saved) result = forward_with(c, set, saved, threads, call);
     Py_XDECREF((PyObject *)saved);
     if (set) params_leave(c, set);
-    params_room_free(c, now);
+    params_room_free(c, call->now);
     if (!same) Py_RETURN_NONE;
     return result;
 }
@@ -109,7 +114,9 @@ PyObject *call_forward(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &leaves, &threads)) return NULL;
     const void **places = PyMem_Calloc((size_t)(c->ninput + c->noutput) + 1, sizeof *places);
     if (!places) return PyErr_NoMemory();
-    PyObject *result = forward(c, leaves, threads, places, (void **)(places + c->ninput));
+    struct call call;
+    call.leaves = leaves, call.inputs = places, call.outputs = (void **)(places + c->ninput);
+    PyObject *result = forward(c, threads, &call);
     PyMem_Free(places);
     return result;
 }
@@ -117,24 +124,25 @@ PyObject *call_forward(PyObject *self, PyObject *args)
 /* -- backward */
 
 /* Reads a tensor of the tuple. It must have the same layout in backward as in forward. None: no tensor. */
-static int place(const struct py_caller *c, PyObject *tuple, Py_ssize_t i, const struct spec *s, const void **out)
+static int place(const struct py_caller *c, PyObject *object, const struct spec *s, const int64_t *dims,
+                 const void **out)
 {
-    PyObject *object = PyTuple_GetItem(tuple, i);
     if (!object) return -1;
     if (object == Py_None) return 0;
-    int same = call_match(c, object, s, out);
+    int same = call_match(c, object, s, dims, out);
     if (!same) PyErr_SetString(core.error[SOL_ERR_INVALID], "backward: a tensor does not lie as it did in forward");
     return same == 1 ? 0 : -1;
 }
 
-static int place_inputs(const struct py_caller *c, PyObject *inputs, PyObject *gradients, const void **out)
+static int place_inputs(const struct py_caller *c, PyObject *inputs, PyObject *gradients, const int64_t *dims,
+                        const void **out)
 {
     for (int i = 0; i < c->nleaf; i++) {
         int n = c->leaf[i].input;
-        if (n >= 0 && place(c, inputs, n, &c->leaf[i].spec, &out[n])) return -1;
+        if (n >= 0 && place(c, PyTuple_GetItem(inputs, n), &c->leaf[i].spec, dims, &out[n])) return -1;
     }
-    for (int i = c->nforward_in; i < c->ninput; i++)
-        if (place(c, gradients, i - c->nforward_in, &c->gradient[i - c->nforward_in], &out[i])) return -1;
+    for (int i = 0; i < c->ninput - c->nforward_in; i++)
+        if (place(c, PyTuple_GetItem(gradients, i), &c->gradient[i], dims, &out[c->nforward_in + i])) return -1;
     return 0;
 }
 
@@ -167,15 +175,15 @@ static struct param_set *enter_again(struct py_caller *c, const struct py_saved 
     return set;
 }
 
-static PyObject *backward_with(struct py_caller *c, struct param_set *set, struct sol_saved *saved,
+static PyObject *backward_with(struct py_caller *c, struct param_set *set, struct py_saved *saved,
                                const struct sol_backward *b)
 {
     void **gradients = (void **)b->outputs + c->nforward_out;
-    PyObject *made = call_make_outputs(c, c->nforward_out, c->noutput - c->nforward_out, gradients);
+    PyObject *made = call_make_outputs(c, c->nforward_out, c->noutput - c->nforward_out, saved->dims, gradients);
     if (!made) return NULL;
     sol_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_backward(c->net->net, params_of(set), saved, b);
+    status = sol_net_backward(c->net->net, params_of(set), saved->saved, b);
     Py_END_ALLOW_THREADS;
     if (!status) return made;
     Py_DECREF(made);
@@ -187,7 +195,7 @@ static PyObject *backward(struct py_caller *c, struct py_saved *saved, int keep,
 {
     struct param_set *set = enter_again(c, saved);
     if (!set) return NULL;
-    PyObject *result = backward_with(c, set, saved->saved, &(struct sol_backward){in, out, threads, keep});
+    PyObject *result = backward_with(c, set, saved, &(struct sol_backward){in, out, threads, keep});
     params_leave(c, set);
     return result;
 }
@@ -207,14 +215,27 @@ PyObject *call_backward(PyObject *self, PyObject *args)
     const void **places = PyMem_Calloc((size_t)(c->ninput + c->noutput) + 1, sizeof *places);
     if (!places) return PyErr_NoMemory();
     void **out = (void **)(places + c->ninput);
-    if (!place_inputs(c, inputs, gradients, places) && !place_outputs(c, outputs, out))
+    if (!place_inputs(c, inputs, gradients, ((struct py_saved *)saved)->dims, places) &&
+        !place_outputs(c, outputs, out))
         result = backward(c, (struct py_saved *)saved, keep, places, out, threads);
     PyMem_Free(places);
     return result;
 }
 
+static PyObject *saved_dims(PyObject *self, void *unused)
+{
+    const struct py_saved *s = (const struct py_saved *)self;
+    (void)unused;
+    return core_tuple(s->ndim, s->dims);
+}
+
+static PyGetSetDef saved_members[] = {
+    {"dims", saved_dims, NULL, "the sizes of the call that vary, a tuple", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 static PyType_Slot saved_slots[] = {
     {Py_tp_dealloc, saved_dealloc},
+    {Py_tp_getset, saved_members},
     {Py_tp_doc, "What a forward call keeps for its backward."},
     {0, NULL},
 };

@@ -42,7 +42,7 @@ def optimize(
     or None arguments may have any shapes. Objects with attributes (such as a cache of keys and values) are structures like
     lists: if forward changes an object that it receives, the caller's object changes.
 
-    Each new size, memory layout, number argument or train/eval mode is compiled at its first call (logged at level DEBUG);
+    Each new memory layout, number argument or train/eval mode is compiled at its first call (logged at level DEBUG);
     later processes find the kernels in the cache. A model keeps the 16 programs that it used last, each with its own packed
     parameters. docs/dynamic-sizes.md says more about sizes that vary.
 

@@ -85,6 +85,14 @@ class Input:
         return f"{str(self.dtype or 'float32').removeprefix('torch.')}[{sizes}]"
 
 
+class Exact(Input):
+    """An input like a tensor given to sol.optimize: a size of 0 is a size."""
+
+    def varies(self, i: int) -> bool:
+        """Whether dimension i may have any size."""
+        return isinstance(self.shape[i], Dim)
+
+
 def input(shape: Sequence[int | Dim], requires_grad: bool = False, dtype: Any = None) -> Input:
     """Describes a tensor argument: `sol.input([0, 3, 224, 224], dtype=torch.float32)`. A size of 0 varies between calls; so does
     one that `sol.dim` describes."""

@@ -1,5 +1,6 @@
 """Sizes that vary between calls: what sol.dims finds, vdims, sol.dim, and programs of several sizes from one trace."""
 
+import concurrent.futures
 import copy
 import re
 import warnings
@@ -9,11 +10,12 @@ import networks
 import pytest
 import sol
 import torch
+from sol.pytorch import forms, vary
 from sol.pytorch import module as module_file
 from sol.pytorch import symbols as symbols_file
-from sol.pytorch import vary
 from sol.pytorch.export import export
 from sol.pytorch.module import owned_tensors
+from sol.pytorch.same import same
 from sol.pytorch.symbols import Symbols
 from sol.pytorch.translate import Translator
 from torch import nn
@@ -56,17 +58,24 @@ def kept_trace(model, args, free=None):
     }
     symbols = Symbols(free)
     with torch.no_grad():
-        return vary.Kept(export(model, args, {}, False, None, symbols), symbols, free)
+        return vary.Kept(export(model, args, {}, False, None, symbols), symbols, {})
 
 
 def translated(traced, model, args):
     tensors = {n: o.tensor for n, o in owned_tensors(model).items()}
-    return str(Translator(traced, "", pytree.tree_leaves(args), tensors, frozenset()).run().graph)
+    return Translator(traced, "", pytree.tree_leaves(args), tensors, frozenset()).run().graph
 
 
-def same(a, b):
-    """Graphs are equal but for the names of layers: a symbolic trace may have other slices that do nothing."""
-    return [re.sub(r' "[^"]*"', "", text).split("\n") for text in (a, b)]
+def check_varying(kept, model, args, others):
+    """The graph with sizes that vary, at those of other arguments, is the graph for these."""
+    traced = kept.varying(dict.fromkeys(kept.settled.places, sol.inputs.ANY), pytree.tree_leaves(args), 2).traced
+    tensors = {n: o.tensor for n, o in owned_tensors(model).items()}
+    for other in others:
+        leaves = pytree.tree_leaves(other)
+        graph = Translator(traced, "", leaves, tensors, frozenset()).run().graph
+        values = kept.values(leaves)
+        got, expected = graph.at(tuple(values[s] for s in traced.vary)), translated(kept.at(values), model, other)
+        assert same(got, expected), f"{got}\n{expected}"
 
 
 def check_sizes(model, args, others, free=None):
@@ -79,8 +88,7 @@ def check_sizes(model, args, others, free=None):
         got = translated(kept.at(values), model, other)
         with torch.no_grad():
             expected = translated(export(model, other, {}), model, other)
-        got, expected = same(got, expected)
-        assert got == expected
+        assert same(got, expected), f"{got}\n{expected}"
     return kept
 
 
@@ -165,6 +173,142 @@ def test_odd(name):
     others = [(torch.randn(b, t, 10),) for b, t in ((3, 6), (5, 7), (4, 12), (9, 9))]
     kept = check_sizes(odd(name), (X,), others, [0, 1])
     assert [str(d) for d in kept.settled.dims] == list(map(str, kept.settled.dims))
+
+
+# -- one program for all sizes
+
+
+def programs(s):
+    found = list(s._sol.programs.values())
+    assert all(p.pending is None for p in found)
+    return [p.varying is not None for p in found]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_one_program(name):
+    """Also for a batch of one, which the trace with symbols does not cover."""
+    model, inputs = networks.network(name, None)
+    s = sol.optimize(copy.deepcopy(model), *inputs(2), vdims=True)
+    check_calls(s, model, [inputs(n) for n in (2, 5, 1, 3)])
+    assert programs(s) == [True]
+
+
+OWN = ("a scale", "decomposed")  # a power of a size, and what PyTorch takes apart for numbers only
+MORE = ("cat", "slices", "windows", "a mean")  # sizes of one or two get programs of their own
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_one_program_for_odd_ones(name):
+    s = sol.optimize(odd(name), X, vdims=[True, True])
+    model = odd(name)
+    calls = [(torch.randn(b, t, 10),) for b, t in ((4, 6), (3, 6), (5, 7), (4, 12), (9, 9))]
+    check_calls(s, model, calls)
+    assert programs(s) == ([False] * 5 if name in OWN else [True])
+    check_calls(s, model, [(torch.randn(b, 7, 10),) for b in (1,)])
+    assert name in (*OWN, *MORE) or programs(s) == [True]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_graphs_that_vary(name):
+    """The graph with sizes that vary, at numbers, is the graph for these numbers."""
+    if name in (*OWN, "a mean"):
+        pytest.skip("not a graph with sizes that vary, or one that computes a number from a size")
+    model = odd(name)
+    check_varying(
+        kept_trace(model, (X,), [0, 1]), model, (X,), [(torch.randn(b, t, 10),) for b, t in ((5, 7), (4, 12), (9, 9))]
+    )
+
+
+def test_threads():
+    model, _ = networks.network("gpt", None)
+    s = sol.optimize(copy.deepcopy(model), ids(2, 8), vdims=True)
+    calls = [ids(b, t) for b, t in ((2, 8), (3, 20), (5, 4), (2, 40))]
+    with torch.no_grad():
+        expected = [model(x) for x in calls]
+
+    def run(k):
+        with torch.no_grad():
+            return [error(s(calls[(k + i) % 4]), expected[(k + i) % 4]) for i in range(20)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert max(e for errors in pool.map(run, range(4)) for e in errors) < 1e-5
+    assert programs(s) == [True]
+
+
+def test_views_and_numbers_of_a_call():
+    model = Apply(
+        lambda s, x: (x[:, 1:], x.t()[0].expand(3, -1), x.shape[0], x + 1, (x * 2)[:, None].expand(-1, 2, -1))
+    )
+    s = sol.optimize(copy.deepcopy(model), torch.randn(4, 6), vdims=True)
+    for n, t in ((4, 6), (5, 3), (7, 9)):
+        x = torch.randn(n, t)
+        for got, expected in zip(s(x), model(x), strict=True):
+            assert torch.equal(torch.as_tensor(got), torch.as_tensor(expected))
+        assert s(x)[0].data_ptr() == x[:, 1:].data_ptr()
+        assert s(x)[4].stride() == model(x)[4].stride()
+    assert programs(s) == [True]
+
+
+def test_memory_layouts():
+    """Channels-last pictures have a program of their own, for all sizes."""
+    model, _ = networks.network("unet", None)
+    s = sol.optimize(copy.deepcopy(model), torch.randn(2, 3, 16, 24), vdims=True)
+    last = torch.channels_last
+    check_calls(
+        s,
+        model,
+        [(torch.randn(n, 3, 8 * n, 16).to(memory_format=f),) for n in (2, 3) for f in (last, torch.contiguous_format)],
+    )
+    assert programs(s) == [True, True]
+
+
+def test_many_sizes():
+    """What a caller knows of sizes stays small."""
+    s = sol.optimize(nn.Linear(4, 3).eval(), torch.randn(2, 4), vdims=True)
+    with torch.no_grad():
+        for n in range(2, 5000, 3):
+            assert s(torch.zeros(n, 4)).shape == (n, 3)
+    assert programs(s) == [True]
+
+
+def test_what_cannot_vary_is_said():
+    lines = []
+    sol._core.set_log(lambda level, line: lines.append(line))
+    try:
+        sol.optimize(odd("decomposed"), X, vdims=True)
+    finally:
+        sol._core.set_log(None)
+    found = [line for line in lines if "each new size is compiled" in line]
+    assert len(found) == 1 and "aten.special_xlog1py.default (test_dims.py" in found[0]
+
+
+def test_forms():
+    g = sol._core.Graph("g")
+    a, b = (forms.size(g.dim(n, 8, 2, 64, 1)) for n in ("a", "b"))
+    assert repr(2 * a + 1) == "2*#0+1" and a - a == 0 and a + b == b + a and 3 * a // 3 == a and a % 1 == 0
+    assert a >= 2 and not a < 2 and a > 1 and bool(a) and a <= 64 and a < 65 and a != b and a != 5
+    assert forms.hint(a * b) == 64 and forms.at((a, [a + b], 3), (5, 6)) == (5, [11], 3)
+    assert forms.indices(1, None, None, a) == (1, a, 1) and forms.indices(-1, 1 << 62, 1, a) == (a - 1, a, 1)
+    assert forms.indices(None, 3, 2, 10) == (0, 3, 2)
+    for wrong in (lambda: a < 10, lambda: range(a), lambda: float(a), lambda: [0] * a, lambda: a <= b):
+        with pytest.raises(forms.Varies, match="#0"):
+            wrong()
+
+
+def test_same():
+    def graph(*lines):
+        return sol._core.parse("\n".join(("graph", 'input %0:f32[1 3 3] "x"', *lines)))
+
+    plain = graph("%1:f32[1 3 3] = relu(%0)", "output %1")
+    moved = graph(
+        "%1:f32[3 1 3] = Permute(%0) perm=[1,0,2]",
+        "%2:f32[1 3 3] = Reshape(%1) shape=[1,3,3]",
+        "%3:f32[1 3 3] = relu(%2)",
+        "output %3",
+    )
+    turned = graph("%1:f32[1 3 3] = Permute(%0) perm=[0,2,1]", "%2:f32[1 3 3] = relu(%1)", "output %2")
+    other = graph("%1:f32[1 3 3] = sigmoid(%0)", "output %1")
+    assert same(plain, moved) and not same(plain, turned) and not same(plain, other)
 
 
 # -- the report

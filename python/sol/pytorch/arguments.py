@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core
-from sol.inputs import ANY, Dim, Input
+from sol.inputs import ANY, Dim, Exact, Input
 
 from .builder import REAL, SOL_NAME
 from .layout import Layout
@@ -123,13 +123,6 @@ def declare(leaf: Any, batch_size: int | None) -> Any:
         wildcard = batch_size is not None and len(shape) > 0
         return Exact((ANY, *shape[1:]) if wildcard else shape, leaf.requires_grad, leaf.dtype)
     return leaf
-
-
-class Exact(Input):
-    """An input like a tensor given to sol.optimize: a size of 0 is a size."""
-
-    def varies(self, i: int) -> bool:
-        return isinstance(self.shape[i], Dim)
 
 
 def is_absent(leaf: Any, example: Any) -> bool:

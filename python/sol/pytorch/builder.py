@@ -16,6 +16,8 @@ import torch
 
 from sol import _core
 
+from . import forms
+
 SOL_NAME = {
     torch.bool: "bool",
     torch.uint8: "u8",
@@ -56,7 +58,7 @@ class Value:
     def __init__(self, handle: _core.Tensor, tracked: bool = False) -> None:
         self.handle = handle
         self.dtype = TORCH_TYPE[handle.dtype]
-        self.shape: tuple[int, ...] = handle.shape
+        self.shape: tuple[Any, ...] = tuple(map(forms.size, handle.shape))
         self.tracked = tracked and self.dtype.is_floating_point
 
     @property
@@ -141,6 +143,7 @@ class Builder:
         handles = [None if v is None else v.handle for v in inputs]
         while handles and handles[-1] is None:
             handles.pop()
+        attrs = {name: forms.form(value) for name, value in attrs.items()}
         made = self.graph.layer(kind, self.name, self.line, tuple(handles), attrs, outputs)
         tracked = kind != "stop" and any(v is not None and v.tracked for v in inputs)
         return tuple(Value(t, tracked) for t in made)
@@ -163,9 +166,12 @@ class Builder:
 
     # -- constants and types
 
-    def scalar(self, value: Number, dtype: torch.dtype) -> Value:
-        """A constant scalar."""
+    def scalar(self, value: Number | forms.Size, dtype: torch.dtype) -> Value:
+        """A scalar: a constant, or a size that varies."""
         name = sol_name(dtype)
+        if isinstance(value, forms.Size):  # the last of 1, 2, .., value
+            numbers = self.layer("Range", n=value, start=1.0, step=1.0, to=name)
+            return self.reshape(self.slice(numbers, 0, value - 1, value), [])
         value = convert(value, dtype)
         key = (name, repr(value))
         if key not in self._scalars:
@@ -228,7 +234,7 @@ class Builder:
 
     def result_type(self, *values: Value | Number) -> torch.dtype:
         """The type in which PyTorch computes with these operands."""
-        protos = [_prototype(v.dtype, v.ndim > 0) if isinstance(v, Value) else v for v in values]
+        protos = [_prototype(v.dtype, v.ndim > 0) if isinstance(v, Value) else forms.hint(v) for v in values]
         dtype = torch.result_type(protos[0], protos[1]) if len(protos) > 1 else None
         if dtype is None:
             return protos[0].dtype if isinstance(protos[0], torch.Tensor) else torch.result_type(protos[0], protos[0])
@@ -285,13 +291,13 @@ class Builder:
         gone = {axis_of(d, x.ndim) for d in dims}
         return self.reshape(x, [s for d, s in enumerate(x.shape) if d not in gone or s != 1])
 
-    def slice(self, x: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
+    def slice(self, x: Value, dim: int, start: Any, end: Any, step: int = 1) -> Value:
         """Takes start:end:step along a dimension."""
         dim = axis_of(dim, x.ndim)
-        start, end, step = slice(start, end, step).indices(x.shape[dim])
+        start, end, step = forms.indices(start, end, step, x.shape[dim])
         if (start, end, step) == (0, x.shape[dim], 1):
             return x
-        return self.layer("Slice", x, axes=[dim], start=[start], end=[max(end, start)], step=[step])
+        return self.layer("Slice", x, axes=[dim], start=[start], end=[forms.most(end, start)], step=[step])
 
     def concat(self, values: Sequence[Value], dim: int) -> Value:
         """Concatenates tensors along a dimension."""

@@ -8,6 +8,7 @@ and runs it. Only if something differs, `_slow` looks for another program, or co
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import os
@@ -26,6 +27,7 @@ from . import arguments, vary
 from .export import export
 from .face import eager
 from .facts import Facts
+from .forms import Varies
 from .guards import Row, guards, written
 from .hooks import check_hooks
 from .hosted import Differs
@@ -284,16 +286,18 @@ class State:
                 check_hooks(root, bool(wanted))
             rows = guards(root, owned)
             rest = _kind(spec, rows, owned, wanted)
-            kind = (rest, tuple(map(arguments.leaf_key, leaves)))
+            kind, general = ((rest, tuple(map(key, leaves))) for key in (arguments.leaf_key, arguments.kind_key))
             alike = [k for k in self.programs if k[0] == kind]  # equal except for the values that forward reads
             key = next((k for k in alike if self.programs[k].reads_the_same(leaves, facts)), None)
+            key = key or next((k for k, p in self.programs.items() if k[0] == general and p.takes(leaves)), None)
             if key is None:
                 self._check_declared(root, leaves, spec)
                 for other in self.programs.values():
                     other.refresh(set())  # half() and the like: gives up the memory that parameters have left
                 given = Given(leaves, owned, absent, self._fixed(leaves), facts)
-                made = self._made(root, spec, rows, given, rest)
-                key, facts.made = (kind, made.reads and made.reads.values), made
+                made = self._made(root, spec, rows, given, general)
+                key = (general, made.varying) if made.varying else (kind, made.reads and made.reads.values)
+                facts.made = made
                 if alike and made.reads:
                     self._say_changed(made, self.programs[alike[-1]])
                 while len(self.programs) >= MAX_PROGRAMS:
@@ -305,28 +309,69 @@ class State:
             if compiled:
                 try:
                     self.programs[key].compile()
-                except BaseException:
-                    del self.programs[key]  # its graph is partly optimized
-                    raise
+                except BaseException as e:
+                    made = self.programs.pop(key)  # its graph is partly optimized
+                    if not made.varying or not isinstance(e, _core.UnsupportedError):
+                        raise
+                    made.varying.kept.lows.clear()
+                    vary.say(made.name, made.varying, e)
+                    return self.find(root, leaves, spec, wanted, absent=absent, facts=facts)
             return self.programs[key]
 
     def _made(
-        self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, rest: tuple[Any, ...]
+        self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, key: tuple[Any, ...]
     ) -> Program:
-        """A new program. `rest`: its key without the leaves."""
-        wanted = rest[-1]
+        """A new program. `key`: of calls that differ in sizes alone."""
         with contents_kept(root):
-            if self.traces is not None and (self.traces.at_once or self.programs):
-                kind = rest, tuple(map(arguments.kind_key, given.leaves))
-                given.traced = self.traces.find(kind, given.leaves, _tracer(root, spec, given, wanted))
             try:
-                return Program(root, spec, rows, given, wanted)
+                return self._general(root, spec, rows, given, key) or Program(root, spec, rows, given, key[0][-1])
             except _core.InvalidError as e:
-                args, kwargs = pytree.tree_unflatten(given.leaves, spec)
-                why = self.traces and self.traces.misfit(given.leaves, leaf_names(root, args, kwargs))
+                names = leaf_names(root, *pytree.tree_unflatten(given.leaves, spec))
+                why = self.traces and self.traces.misfit(given.leaves, names)
                 if not why:
                     raise
                 raise _core.InvalidError(f"{model_class(root).__name__}: {why}: {e}") from e
+
+    def _general(
+        self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, key: tuple[Any, ...]
+    ) -> Program | None:
+        """A program for all sizes, which takes those of this call. None: there is none; `given` receives a trace for these sizes,
+        if programs can share it."""
+        if self.traces is None or not (self.traces.at_once or self.programs):
+            return None
+        wanted = key[0][-1]
+        own = self.traces.find(key, given.leaves, _tracer(root, spec, given, wanted))
+        given.traced = None if own is None else own.of(given.leaves)
+        for kept in self.traces.known(key) if self.traces.at_once else ():
+            mine = (p for k, p in self.programs.items() if k[0] == key and p.varying and p.varying.kept is kept)
+            program = next(mine, None) or self._attempt(root, spec, rows, given, (kept, wanted))
+            if program is None:
+                continue
+            if own is None and given.traced is None:
+                given.traced = export(root, *examples(given.leaves, spec, wanted), bool(wanted), given)
+            if kept is own or program.admits(given, own or given.traced):
+                return program
+        return None
+
+    def _attempt(
+        self,
+        root: torch.nn.Module,
+        spec: pytree.TreeSpec,
+        rows: Sequence[Row],
+        given: Given,
+        what: tuple[vary.Kept, Any],
+    ) -> Program | None:
+        """A program with sizes that vary, of a trace; not compiled yet. None: it is not possible."""
+        (kept, wanted), given = what, dataclasses.replace(given)
+        assert self.traces is not None
+        while kept.lows and (varying := kept.varying(self.traces.free, given.leaves, kept.lows[0])):
+            given.varying = varying
+            try:
+                return Program(root, spec, rows, given, wanted)
+            except (_core.Error, Varies, TypeError) as e:
+                kept.lows.pop(0)
+                vary.say(model_class(root).__name__, varying, e)
+        return None
 
     def explore(
         self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, wanted: frozenset[Origin]

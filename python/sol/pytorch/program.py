@@ -15,13 +15,17 @@ from sol import _core, log
 from . import optimizers, profiling, training
 from .export import export
 from .facts import Facts
+from .forms import Varies, at, form
 from .hosted import Differs
 from .layout import Layout
+from .same import same
 from .skeleton import model_class
 from .structure import builder
+from .trace import Traced
 from .training import Gradient, Origin
-from .translate import HALF, Parameter, Replay, Translator
+from .translate import HALF, Parameter, Replay, Translation, Translator
 from .values import Given
+from .vary import Kept
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _CODE = {
@@ -35,10 +39,10 @@ _CODE = {
 
 
 def _spec(
-    dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
+    dtype: torch.dtype, shape: Sequence[Any], strides: Sequence[Any]
 ) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
     code = _CODE.get(dtype, 0 if dtype.is_signed else 1)
-    return code, 8 * dtype.itemsize, tuple(shape), tuple(strides)
+    return code, 8 * dtype.itemsize, tuple(map(form, shape)), tuple(map(form, strides))
 
 
 class Owned:
@@ -104,13 +108,18 @@ class Program:
         self.wanted = wanted  # what requires a gradient
         self.why: str | None = None  # why there is no program with gradients
         self.tensor_leaves = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
-        exported = given.traced or export(root, *examples(leaves, spec, wanted), bool(wanted), given)
+        self.varying = given.varying  # a trace with sizes that vary between calls
+        exported = self.varying.traced if self.varying else given.traced
+        exported = exported or export(root, *examples(leaves, spec, wanted), bool(wanted), given)
         self.reads = exported.reads if exported.reads.rows else None  # the values that the program is valid for
         self.hosted = exported.reads.hosted
         self.fetcher = exported.reads.fetcher
         traced = time.monotonic()
-        tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
-        self.translation = t = Translator(exported, self.name, leaves, tensors, given.fixed, wanted).run()
+        self.translation = t = self._translated(exported, given)
+        if self.varying:
+            self.what = ", ".join(
+                f"{str(x.dtype)[6:]}{list(t.leaves[i].shape)}" for i, x in enumerate(leaves) if i in t.leaves
+            )
         self._check_shared()
         self.gradient = Gradient(t, wanted) if any(t.tracked) else None
         log.debug(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, "
@@ -132,6 +141,33 @@ class Program:
 
     # -- making
 
+    def _translated(self, traced: Traced, given: Given) -> Translation:
+        copies = self.copies
+        tensors = {n: copies[n].holder["copy"] if n in copies else o.tensor for n, o in self.owned.items()}
+        return Translator(traced, self.name, given.leaves, tensors, given.fixed, self.wanted).run()
+
+    def admits(self, given: Given, other: Kept | Traced) -> bool:
+        """Whether sizes that the trace with symbols does not cover (such as 1) may be those of a call: another trace, of that
+        call or for all of that kind, gives the same graph."""
+        assert self.varying
+        pairs = [(self.varying.sizes(given.leaves), other)] if isinstance(other, Traced) else []
+        if isinstance(other, Kept):
+            values = other.values(given.leaves)
+            for sample in other.samples(values) if values is not None else ():
+                sizes = tuple(other.size(p, sample) for p in self.varying.where)
+                pairs += [(sizes, other.at(sample))] if self.varying.within(sizes) else []
+        try:
+            general = self._translated(self.varying.traced, given).graph
+            found = bool(pairs) and all(same(general.at(n), self._translated(one, given).graph) for n, one in pairs)
+        except (_core.Error, Varies) as e:
+            log.debug(f"{self.name}: sizes that the program does not cover: {e}")
+            return False
+        if found and isinstance(other, Kept):
+            self.varying.others.append(other)
+        elif found:
+            self.varying.admitted.add(pairs[0][0])
+        return found
+
     def compile(self) -> None:
         """Compiles the program, unless it is compiled already."""
         if self.pending is None:
@@ -152,7 +188,8 @@ class Program:
         rows: list[tuple[Any, ...]] = []
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, torch.Tensor):
-                rows.append((numbers.get(i, -1), _spec(leaf.dtype, leaf.shape, leaf.stride())))
+                layout = t.leaves.get(i) or Layout.of(leaf)
+                rows.append((numbers.get(i, -1), _spec(leaf.dtype, layout.shape, layout.strides)))
             else:
                 rows.append((leaf,))
         for _, example in self.hosted.inputs:
@@ -165,7 +202,10 @@ class Program:
             results += tuple(self._empty(layout, dtype) for layout, dtype in g.layouts(t))
             given = tuple(_spec(t.outputs[i][1], *self.rows[i][0]) for i in g.of)
             split = (len(t.inputs), len(t.outputs), given)
-        return _core.Caller(self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results, split)
+        sizes = (self.varying.where, self.varying.check) if self.varying else None
+        return _core.Caller(
+            self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results, split, sizes
+        )
 
     def _slot(self, p: Parameter) -> tuple[Any, ...]:
         tensor: torch.Tensor
@@ -190,13 +230,14 @@ class Program:
         """Arguments for new memory in the network's order. Without gaps, strides are those of PyTorch's eager mode."""
         kwargs = {"dtype": dtype, "device": torch.device("cpu")}
         if layout.dense and not layout.repeated:
-            return (layout.shape, layout.strides), kwargs
-        shape, strides = [1 if d in layout.repeated else n for d, n in enumerate(layout.shape)], [1] * len(layout.shape)
-        n = 1
+            return (tuple(map(form, layout.shape)), tuple(map(form, layout.strides))), kwargs
+        shape: list[Any] = [1 if d in layout.repeated else n for d, n in enumerate(layout.shape)]
+        strides: list[Any] = [1] * len(shape)
+        n: Any = 1
         for d in reversed(layout.order):
             strides[d] = n
-            n *= shape[d]
-        return (tuple(shape), tuple(strides)), kwargs
+            n = n * shape[d]
+        return (tuple(map(form, shape)), tuple(map(form, strides))), kwargs
 
     def _is_plain(self) -> bool:
         """Whether the network's outputs are exactly the results."""
@@ -216,7 +257,7 @@ class Program:
         assert self.reads
         for i, numbers in self.translation.checks:
             row = self.reads.rows[i]
-            tensors = [_shaped(outputs[n].detach(), self.translation.outputs[n][0]) for n in numbers]
+            tensors = [_shaped(outputs[n].detach(), self.translation.outputs[n][0], ()) for n in numbers]
             value = row.function(*tensors)
             facts.learn(i, row.form, value)
             if repr(value) != row.text:
@@ -262,9 +303,11 @@ class Program:
                 found.append(self.owned[p.name].tensor)
         return found
 
-    def lay(self, output: int, gradient: torch.Tensor | None) -> torch.Tensor:
-        """Brings the gradient of an output into the memory layout of the output."""
+    def lay(self, output: int, gradient: torch.Tensor | None, dims: tuple[int, ...]) -> torch.Tensor:
+        """Brings the gradient of an output into the memory layout of the output. `dims`: the sizes of the call that vary."""
         args, kwargs = self.rows[output]
+        if dims:
+            args = tuple(tuple(_core.size_at(n, dims) for n in sizes) for sizes in args)
         if gradient is None:
             return torch.empty_strided(*args, **kwargs).zero_()
         if gradient.layout != torch.strided:
@@ -280,7 +323,8 @@ class Program:
         t = self.translation
         if t.writes:
             self._check_overlaps(leaves)
-        outputs = tuple(_shaped(o, layout) for o, (layout, _) in zip(outputs, t.outputs, strict=True))
+        dims = self.varying.sizes(leaves) if self.varying else ()
+        outputs = tuple(_shaped(o, layout, dims) for o, (layout, _) in zip(outputs, t.outputs, strict=True))
         if t.writes:
             with torch.no_grad():
                 targets = [self._base(w, leaves, outputs) for w, _ in t.writes]
@@ -290,11 +334,11 @@ class Program:
         results = []
         for r in t.results:
             if r.kind == "value":
-                results.append(r.value)
+                results.append(at(r.value, dims) if dims else r.value)
             elif r.kind == "output":
                 results.append(outputs[r.value])
             else:
-                results.append(self._replay(r.value, leaves, outputs))
+                results.append(self._replay(r.value, leaves, outputs, dims))
         return results
 
     def _check_overlaps(self, leaves: Sequence[Any]) -> None:
@@ -334,11 +378,15 @@ class Program:
             return self.owned[which].tensor if which in self.owned else self.translation.constants[which]
         return leaves[which] if kind == "leaf" else outputs[which]
 
-    def _replay(self, replay: Replay, leaves: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    def _replay(self, replay: Replay, leaves: Sequence[Any], outputs: Sequence[Any], dims: tuple[int, ...]) -> Any:
         value = self._base(replay.base, leaves, outputs)
-        for function, args, kwargs in replay.steps:
+        for function, args, kwargs in at(replay.steps, dims) if dims else replay.steps:
             value = value[args[0]] if function is operator.getitem else function(value, *args, **kwargs)
         return value
+
+    def takes(self, leaves: Sequence[Any]) -> bool:
+        """Whether sizes may vary, and these fit."""
+        return self.varying is not None and self.varying.fits(leaves)
 
     def wants_gradients(self, leaves: Sequence[Any]) -> bool:
         """Whether PyTorch's result would have gradients."""
@@ -394,14 +442,15 @@ def _is_copied(t: torch.Tensor) -> bool:
     return not layout.dense or bool(layout.repeated) or t.is_conj() or t.is_neg()
 
 
-def _shaped(t: torch.Tensor, layout: Layout) -> torch.Tensor:
+def _shaped(t: torch.Tensor, layout: Layout, dims: tuple[int, ...]) -> torch.Tensor:
     """An output with the strides of PyTorch's eager mode: repeated dimensions expanded, gaps added."""
     if layout.dense and not layout.repeated:
         return t
+    shape, strides = at((layout.shape, layout.strides), dims) if dims else (layout.shape, layout.strides)
     if layout.dense:
-        return t.expand(layout.shape)
-    sized = torch.empty_strided(t.shape, layout.strides, dtype=t.dtype)
-    return sized.copy_(t).expand(layout.shape)
+        return t.expand(shape)
+    sized = torch.empty_strided(t.shape, strides, dtype=t.dtype)
+    return sized.copy_(t).expand(shape)
 
 
 __all__ = ["Owned", "Program", "examples"]

@@ -1,17 +1,31 @@
-"""The sizes of a symbolic trace as those of one call: `Sizes` puts values in place of the symbols."""
+"""The sizes of a symbolic trace as those of one program: `Sizes` puts numbers, or sizes that vary, in place of the symbols."""
 
 from __future__ import annotations
 
+import functools as tools
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._sympy import functions
 
 from . import fake
+from .forms import Size, Varies, least, most
 from .symbols import SYMBOLIC, plain
+
+_EXACT: list[tuple[Any, Any]] = [
+    (sympy.Add, operator.add),
+    (sympy.Mul, operator.mul),
+    ((functions.FloorDiv, functions.CleanDiv), operator.floordiv),
+    ((functions.Mod, functions.PythonMod), operator.mod),
+    ((functions.Max, sympy.Max), most),
+    ((functions.Min, sympy.Min), least),
+    (functions.Identity, lambda a: a),
+]
 
 
 class Shaped:
@@ -58,7 +72,8 @@ class Sizes:
     """Values for the symbols of a trace. Translations ask it for sizes, and for the tensors of nodes."""
 
     def __init__(self, values: Mapping[sympy.Symbol, Any]) -> None:
-        self.values = {symbol: sympy.Integer(n) for symbol, n in values.items()}
+        self.values = values
+        self._numbers = {symbol: sympy.Integer(n) for symbol, n in values.items() if type(n) is not Size}
         self._known: dict[Any, Any] = {}
 
     def of(self, arg: Any) -> Any:
@@ -84,11 +99,41 @@ class Sizes:
 
     def _number(self, expr: sympy.Expr) -> Any:
         if expr not in self._known:
-            made = plain(expr.xreplace(self.values))
+            made = plain(expr.xreplace(self._numbers))
             if isinstance(made, sympy.Basic):
-                made = plain(made.doit())
+                made = self._varying(made) if made.free_symbols else plain(made.doit())
             self._known[expr] = made
         return self._known[expr]
+
+    def _varying(self, expr: Any) -> Any:
+        """A whole number that varies."""
+        if isinstance(expr, sympy.Integer):
+            return int(expr)
+        if isinstance(expr, sympy.Symbol):
+            return self.values[expr]
+        if isinstance(expr, functions.FloorToInt | functions.TruncToInt | functions.CeilToInt):
+            above, below = self._fraction(expr.args[0])
+            return -(-above // below) if isinstance(expr, functions.CeilToInt) else above // below
+        if isinstance(expr, sympy.Pow) and isinstance(expr.exp, sympy.Integer) and expr.exp > 0:
+            return math.prod([self._varying(expr.base)] * int(expr.exp))
+        function = next((f for classes, f in _EXACT if isinstance(expr, classes)), None)
+        if function is None:
+            raise Varies(f"needs {expr}, which is not a size")
+        return tools.reduce(function, map(self._varying, expr.args))
+
+    def _fraction(self, expr: Any) -> tuple[Any, Any]:
+        """A number as a fraction of whole numbers."""
+        if isinstance(expr, sympy.Float | sympy.Rational):
+            exact = sympy.Rational(expr)
+            return int(exact.p), int(exact.q)
+        if isinstance(expr, functions.ToFloat):
+            return self._varying(expr.args[0]), 1
+        if isinstance(expr, functions.IntTrueDiv):
+            return self._varying(expr.args[0]), self._varying(expr.args[1])
+        if isinstance(expr, sympy.Mul):
+            parts = [self._fraction(a) for a in expr.args]
+            return math.prod(p for p, _ in parts), math.prod(q for _, q in parts)
+        return self._varying(expr), 1
 
     def _tensor(self, t: torch.Tensor) -> Shaped:
         if t.layout != torch.strided:

@@ -7,6 +7,7 @@ must equal a number is fixed, and one that must equal another symbol is the same
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
@@ -19,6 +20,7 @@ import torch
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+from torch.utils._sympy.printers import PythonPrinter
 
 from sol.inputs import ANY, Dim
 
@@ -156,8 +158,16 @@ class Settled:
     places: Mapping[Place, sympy.Expr]  # sizes as expressions of the dimensions
     fixed: Mapping[Place, tuple[int, Cause]]  # what must have this size
     rules: Sequence[tuple[sympy.Expr, Cause]]  # what must hold for the trace to be valid
-    bounds: Mapping[sympy.Symbol, tuple[int, int | None]]
+    bounds: Mapping[sympy.Symbol, tuple[int, int | None]]  # None: no limit that is known
     hints: Mapping[sympy.Symbol, int]  # sizes during the trace
+
+    @functools.cached_property
+    def hold(self) -> Callable[..., bool]:
+        """A function of the dimensions' sizes: whether all rules hold."""
+        rules = " and ".join(f"({PythonPrinter().doprint(rule)})" for rule, _ in self.rules) or "True"
+        names = ", ".join(map(str, self.dims))
+        made: Callable[..., bool] = eval(f"lambda {names}: {rules}", {"math": math, "max": max, "min": min})
+        return made
 
     def multiple(self, dim: sympy.Symbol) -> int:
         """The number of which the sizes of a dimension must be multiples, so far as rules of this dimension alone say."""

@@ -75,6 +75,7 @@ class Traced:
     unusual: Node | None = None  # of a graph that was run: the node where this kind of tracing gave up
     reads: Reads = field(default_factory=Reads)  # values that forward read
     sizes: Sizes | None = None  # of a trace with symbols, for one call
+    vary: dict[Any, Any] = field(default_factory=dict)  # by symbol: a number, or the arguments of Graph.dim
     effects: list[tuple[str, str, Any]] = field(
         default_factory=list
     )  # attributes to set: path of the module, name, value

@@ -146,7 +146,7 @@ class _Step(torch.autograd.Function):
             inputs[i] = tensor
         for i, tensor in zip(g.outputs, kept[len(g.inputs) :], strict=False):
             outputs[i] = tensor
-        gradients = tuple(program.lay(i, given[k]) for i, k in zip(g.of, g.given, strict=True))
+        gradients = tuple(program.lay(i, given[k], saved.dims) for i, k in zip(g.of, g.given, strict=True))
         keep = torch._C._autograd._get_current_graph_task_keep_graph()  # retain_graph: another backward may follow
         made = program.caller.backward(saved, keep, tuple(inputs), tuple(outputs), gradients, torch.get_num_threads())
         found = iter(once(made, (*ctx.wanted, *given)))

@@ -22,7 +22,7 @@ from torch.export.graph_signature import InputKind
 
 from sol import _core, log
 
-from . import operators
+from . import forms, operators
 from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft
@@ -94,6 +94,9 @@ class Translation:
     )  # number of a read, and the outputs it follows from
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     random: bool = False  # the last input, after the caller's leaves, is a seed
+    leaves: dict[int, Layout] = field(
+        default_factory=dict
+    )  # of a trace with symbols: tensors among the caller's leaves
 
 
 _DETACHED = frozenset(getattr(torch.ops.aten, n).default for n in ("detach", "detach_", "detach_copy"))
@@ -133,7 +136,6 @@ class Translator:
         fixed: frozenset[int],
         wanted: frozenset[tuple[str, Any]] = frozenset(),
     ) -> None:
-        self.sizes: Sizes | None = traced.sizes
         self.fixed = fixed  # leaves that are parameters
         self.wanted = wanted  # leaves and tensors of the model that require a gradient, as in `origin`
         self.enabled = True  # False: within no_grad()
@@ -142,6 +144,11 @@ class Translator:
         self.leaves = leaves
         self.graph = _core.Graph(name)
         self.result = Translation(self.graph, constants=dict(traced.constants))
+        self.sizes = traced.sizes
+        if traced.vary:
+            self.sizes = Sizes(
+                {s: n if isinstance(n, int) else forms.size(self.graph.dim(*n)) for s, n in traced.vary.items()}
+            )
         self.b = Builder(self.graph)
         self.b.sized = self._sized
         self.env: dict[torch.fx.Node, Any] = {}
@@ -170,6 +177,8 @@ class Translator:
         for source in self.traced.inputs:
             node = source.node
             self.origin[node] = source.origin
+            if self.sizes and source.origin[0] == "leaf" and isinstance(node.meta["val"], torch.Tensor):
+                self.result.leaves[source.origin[1]] = Layout.of(self._sized(node.meta["val"]))
             if not node.users:
                 continue
             try:
@@ -202,7 +211,7 @@ class Translator:
             self.result.inputs.append(Input(len(self.leaves) + which, layout, handle))
             return self._arrange(handle, layout, tracked)
         if where == "leaf":
-            layout = Layout.of(self.leaves[which])
+            layout = self.result.leaves.get(which) or Layout.of(self.leaves[which])
             if which in self.fixed:
                 handle = self.graph.param(node.name, *_physical(val.dtype, layout))
                 self.result.params.append(Parameter(node.name, None, layout, handle, (which, self.leaves[which])))
@@ -249,7 +258,7 @@ class Translator:
             self.memory.enter(node)
         except _Missing:
             self._stand_in(node)
-        except (Rejected, _core.UnsupportedError, _core.InvalidError) as e:
+        except (Rejected, forms.Varies, _core.UnsupportedError, _core.InvalidError) as e:
             what, why = (FUNC, FUNC_INSTEAD) if _is_of_func(node) else (_named(node), str(e))
             self.problems.append(Problem(what, why, _where(path, line), node.meta.get("step")))
             self._stand_in(node)
@@ -273,7 +282,8 @@ class Translator:
                 raise Rejected("a number that depends on data")
             if not isinstance(v, torch.Tensor | Shaped):
                 return v
-            stand_in = Value(self.graph.input("", sol_name(REAL.get(v.dtype, v.dtype)), tuple(v.shape)))
+            shape = tuple(map(forms.form, v.shape))
+            stand_in = Value(self.graph.input("", sol_name(REAL.get(v.dtype, v.dtype)), shape))
             return Complex(stand_in, stand_in) if v.is_complex() else stand_in
 
         val = self._sized(node.meta.get("val"))
@@ -351,6 +361,8 @@ class Translator:
         if not isinstance(whole, Value) or node is None or root is None:
             raise Rejected("of memory that is not a tensor's of its own")
         val = self._sized(root.meta["val"])
+        if any(type(n) is forms.Size for n in val.shape):
+            raise Rejected("of memory whose size varies")
         addresses = torch.full((), val.storage_offset())
         for n, s in zip(val.shape, val.stride(), strict=True):
             addresses = addresses.unsqueeze(-1) + s * torch.arange(n)
@@ -378,7 +390,11 @@ class Translator:
     def _decomposed(self, node: torch.fx.Node) -> Any:
         """Translates an operator that is missing from the table, through PyTorch's decomposition."""
         try:
+            if self.traced.vary:
+                raise forms.Varies("PyTorch takes it apart for numbers only")
             graph = None if written(node) is not None else decompose(node, self.sizes)
+        except forms.Varies:
+            raise
         except Exception as e:
             log.debug(f"{node.target}: cannot be decomposed: {type(e).__name__}: {e}")
             graph = None
@@ -561,8 +577,8 @@ def check(val: Any) -> None:
 def _physical(dtype: torch.dtype, layout: Layout) -> tuple[str, tuple[int, ...]]:
     """Type and sizes of a tensor in memory. Complex numbers add a last dimension of two."""
     if dtype in REAL:
-        return sol_name(REAL[dtype]), (*layout.physical, 2)
-    return sol_name(dtype), layout.physical
+        return sol_name(REAL[dtype]), (*map(forms.form, layout.physical), 2)
+    return sol_name(dtype), tuple(map(forms.form, layout.physical))
 
 
 def _compare(name: str, made: Any, val: Any) -> None:

@@ -167,6 +167,7 @@ class Given:
     fixed: frozenset[int] = frozenset()  # leaves that are parameters
     facts: Facts = field(default_factory=Facts)
     traced: Any = None  # a trace with symbols, for these sizes
+    varying: Any = None  # a trace with sizes that vary
 
 
 class Values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
-from sol.inputs import ANY, Dim, Input
+from sol.inputs import ANY, Dim, Exact, Input
 
-from .arguments import Exact
 from .sizes import Sizes
 from .steps import Unusual
 from .structure import decode
@@ -24,16 +24,17 @@ from .trace import Traced
 
 Free = Mapping[Place, Dim]
 Make = Callable[[Symbols], Traced]
-MOST_TRACES = 4  # of one kind of call; each holds for the sizes that its rules allow
+MOST_TRACES = 8  # of one kind of call; each holds for the sizes that its rules allow
 BROADCAST = Cause("", "the example has 1 there, which fits any size; forward", "")
 
 
 class Kept:
     """A symbolic trace."""
 
-    def __init__(self, traced: Traced, symbols: Symbols, free: Free) -> None:
+    def __init__(self, traced: Traced, symbols: Symbols, fixed: Mapping[Place, int]) -> None:
         self.traced, self.symbols, self.settled = traced, symbols, symbols.settle()
-        self.fixed = {p: (1, BROADCAST) for p in free if p not in symbols.made} | dict(self.settled.fixed)
+        self.lows = [1, LEAST]  # least sizes for which a program with sizes that vary may be possible
+        self.fixed = {p: (n, BROADCAST) for p, n in fixed.items()} | dict(self.settled.fixed)
 
     def values(self, leaves: Sequence[Any]) -> dict[sympy.Symbol, int] | None:
         """The sizes of the dimensions in a call. None: the trace is not valid for them."""
@@ -48,11 +49,108 @@ class Kept:
             isinstance(e, sympy.Symbol) or holds(sympy.Eq(e, leaves[i].shape[d]), found)
             for (i, d), e in self.settled.places.items()
         )
-        return found if same and all(holds(rule, found) for rule, _ in self.settled.rules) else None
+        return found if same and self.settled.hold(*(found[s] for s in self.settled.dims)) else None
 
     def at(self, values: Mapping[sympy.Symbol, int]) -> Traced:
         """The trace for these sizes."""
         return dataclasses.replace(self.traced, sizes=Sizes(values))
+
+    def of(self, leaves: Sequence[Any]) -> Traced | None:
+        """The trace for the sizes of these leaves. None: it is not valid for them."""
+        values = self.values(leaves)
+        return None if values is None else self.at(values)
+
+    def samples(self, values: Mapping[sympy.Symbol, int]) -> Iterator[Mapping[sympy.Symbol, int]]:
+        """These sizes, and some others for which the trace is valid."""
+        yield values
+        for factor, more in ((1, 1), (1, 2), (2, 5), (3, 64)):
+            step = {s: self.settled.multiple(s) for s in values}
+            other = {s: factor * n + more * step[s] for s, n in values.items()}
+            if self.settled.hold(*(other[s] for s in self.settled.dims)):
+                yield other
+
+    def size(self, place: Place, values: Mapping[sympy.Symbol, int]) -> int:
+        """The size of a place."""
+        expr = self.settled.places.get(place)
+        if expr is None:
+            return self.fixed[place][0]
+        return int(expr.xreplace({s: sympy.Integer(n) for s, n in values.items()}))
+
+    def varying(self, free: Free, leaves: Sequence[Any], least: int = 1) -> Varying | None:
+        """The trace with sizes that vary, from `least` on, where `free` has all places of a dimension; the others have the sizes
+        of these leaves. None: there is none, or its size is in no argument's shape."""
+        settled = self.settled
+        vary: dict[sympy.Symbol, Any] = {}
+        where: list[Place] = []
+        for k, symbol in enumerate(settled.dims):
+            places = [p for p, e in settled.places.items() if symbol in e.free_symbols]
+            own = [p for p in places if settled.places[p] == symbol]
+            if not own:
+                return None
+            n = int(leaves[own[0][0]].shape[own[0][1]])
+            vary[symbol] = n
+            if all(p in free for p in places):
+                vary[symbol] = self._limits(k, symbol, [free[p] for p in own], n, least)
+                where.append(own[0])
+        return Varying(self, dataclasses.replace(self.traced, vary=vary), where) if where else None
+
+    def _limits(self, k: int, symbol: sympy.Symbol, said: Sequence[Dim], n: int, least: int) -> tuple[Any, ...]:
+        """The arguments of Graph.dim: what the trace knows, and what the user said."""
+        low, high = self.settled.bounds[symbol]
+        low = max(low if low > LEAST else least, *(d.min for d in said))
+        most = [n for n in (high, *(d.max for d in said)) if n is not None]
+        name = next((d.name for d in said if d is not ANY), f"#{k}")
+        multiple = math.lcm(self.settled.multiple(symbol), *(d.multiple for d in said))
+        return name, n if n >= LEAST else self.settled.hints[symbol], low, min(most, default=0), multiple
+
+
+class Varying:
+    """A symbolic trace with sizes that vary between the calls of one program."""
+
+    def __init__(self, kept: Kept, traced: Traced, where: Sequence[Place]) -> None:
+        self.kept, self.traced = kept, traced
+        self.where = tuple(where)  # by dimension: where its size is read
+        self.admitted: set[tuple[int, ...]] = set()  # sizes that the trace does not cover, but at which it is the same
+        self.others: list[Kept] = []  # traces of such sizes that are the same
+
+    def within(self, sizes: tuple[int, ...]) -> bool:
+        """Whether sizes are within the limits of their dimensions."""
+        limits = [n[2:] for n in self.traced.vary.values() if not isinstance(n, int)]
+        rows = zip(sizes, limits, strict=True)
+        return all(low <= n <= (high or n) and n % multiple == 0 for n, (low, high, multiple) in rows)
+
+    def check(self, sizes: tuple[int, ...]) -> bool:
+        """Whether the trace is valid for these sizes of the dimensions that vary."""
+        if not self.within(sizes):
+            return False
+        if sizes in self.admitted or any(self._as(other, sizes) for other in self.others):
+            return True
+        given = iter(sizes)
+        values = [n if isinstance(n, int) else next(given) for n in self.traced.vary.values()]
+        return min(sizes) >= LEAST and bool(self.kept.settled.hold(*values))
+
+    def _as(self, other: Kept, sizes: tuple[int, ...]) -> bool:
+        """Whether another trace is valid for these sizes."""
+        found: dict[sympy.Symbol, int] = {}
+        for place, n in zip(self.where, sizes, strict=True):
+            expr = other.settled.places.get(place)
+            if expr is None and other.fixed[place][0] != n:
+                return False
+            if expr is not None and (n < LEAST or found.setdefault(expr, n) != n):
+                return False
+        return set(other.settled.dims) == found.keys() and other.settled.hold(*(found[s] for s in other.settled.dims))
+
+    def sizes(self, leaves: Sequence[Any]) -> tuple[int, ...]:
+        """The sizes of a call."""
+        return tuple(leaves[i].shape[d] for i, d in self.where)
+
+    def fits(self, leaves: Sequence[Any]) -> bool:
+        """Whether leaves of the right kind have such shapes."""
+        settled, vary = self.kept.settled, self.traced.vary
+        sizes = dict(zip((settled.places[p] for p in self.where), self.sizes(leaves), strict=True))
+        expected = {p: sizes.get(e, vary.get(e)) for p, e in settled.places.items() if e.is_Symbol}
+        expected |= {p: n for p, (n, _) in self.kept.fixed.items()}
+        return all(leaves[i].shape[d] == n for (i, d), n in expected.items()) and self.check(self.sizes(leaves))
 
 
 class Traces:
@@ -68,30 +166,43 @@ class Traces:
         """Whether the first call is traced with symbols: sizes were declared, more than an open batch."""
         return any(d is not ANY or place[1] > 0 for place, d in self.free.items())
 
-    def find(self, key: Hashable, leaves: Sequence[Any], make: Make) -> Traced | None:
-        """A trace for the sizes of these leaves. `key`: what else it depends on. None: there is none with symbols."""
-        kept = self._kept.setdefault(key, [])
-        for one in kept:
-            if (values := one.values(leaves)) is not None:
-                return one.at(values)
-        if len(kept) >= MOST_TRACES or any(leaves[i].shape[d] < LEAST for i, d in self.free):
+    def find(self, key: Hashable, leaves: Sequence[Any], make: Make) -> Kept | None:
+        """A trace that is valid for the sizes of these leaves. `key`: what else it depends on. None: there is none with symbols."""
+        known = self.known(key)
+        if self.at_once and not known:
+            self.explore(key, leaves, make)
+        found = next((kept for kept in known if kept.values(leaves) is not None), None)
+        free = self._large(leaves)
+        if found is not None or not free or len(known) >= MOST_TRACES:
+            return found
+        made = self._trace(leaves, make, [free, {p: d for p, d in free.items() if p[1] == 0}])
+        if made is None:
             return None
-        if (made := self._trace(leaves, make)) is None:
-            return None
-        kept.append(made)
-        values = made.values(leaves)
-        return None if values is None else made.at(values)
+        known.append(made)
+        return None if made.values(leaves) is None else made
+
+    def known(self, key: Hashable) -> list[Kept]:
+        """The traces so far; the first leaves most dimensions free."""
+        return self._kept.setdefault(key, [])
 
     def explore(self, key: Hashable, leaves: Sequence[Any], make: Make) -> Kept | None:
-        """A trace for the report, which may also serve calls."""
-        made = self._trace(leaves, make)
+        """A trace for the report, which may also serve calls. A size of 1 may stand for any other, so only a batch of 1 varies."""
+        large = self._large(leaves)
+        first = large | {p: d for p, d in self.free.items() if p[1] == 0 or d is not ANY}
+        made = self._trace(leaves, make, [first, large, {p: d for p, d in first.items() if p[1] == 0}])
         if made is not None:
-            self._kept.setdefault(key, []).append(made)
+            self.known(key).append(made)
         return made
 
-    def _trace(self, leaves: Sequence[Any], make: Make) -> Kept | None:
-        """A new trace, with as many dimensions free as possible; None: it does not work with symbols."""
-        for free in self._attempts(leaves):
+    def _large(self, leaves: Sequence[Any]) -> dict[Place, Dim]:
+        """What may vary, as far as it is at least two."""
+        return {(i, d): dim for (i, d), dim in self.free.items() if leaves[i].shape[d] >= LEAST}
+
+    def _trace(self, leaves: Sequence[Any], make: Make, attempts: Sequence[Free]) -> Kept | None:
+        """A new trace with the first of these dimensions free that is possible; None: it does not work with symbols."""
+        for k, free in enumerate(attempts):
+            if not free or free in attempts[:k]:
+                continue
             symbols = Symbols(free)
             try:
                 traced = make(symbols)
@@ -101,21 +212,12 @@ class Traces:
                 self.why = f"tracing with sizes that vary: {e}"
             else:
                 if not (traced.reads.rows or traced.reads.hosted.steps):
-                    return Kept(traced, symbols, self.free)
+                    tensors = [(i, t) for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)]
+                    sizes = {(i, d): n for i, t in tensors for d, n in enumerate(t.shape)}
+                    return Kept(traced, symbols, {p: n for p, n in sizes.items() if p not in symbols.made})
                 self.why = "forward reads values or calls host functions"
             log.debug(f"sizes that vary ({', '.join(f'{i}.{d}' for i, d in free)}): {self.why}")
         return None
-
-    def _attempts(self, leaves: Sequence[Any]) -> Iterator[Free]:
-        """What may vary, and what if that does not work. A size of 1 may stand for any other, so only a batch of 1 varies."""
-        first = {p: d for p, d in self.free.items() if leaves[p[0]].shape[p[1]] >= LEAST or p[1] == 0 or d is not ANY}
-        yield first
-        large = {p: d for p, d in first.items() if leaves[p[0]].shape[p[1]] >= LEAST}
-        if large != first:
-            yield large
-        batch = {p: d for p, d in first.items() if p[1] == 0}
-        if batch not in (first, large):
-            yield batch
 
     def misfit(self, leaves: Sequence[Any], names: Sequence[str]) -> str | None:
         """The first rule of a trace that these sizes break, in words."""
@@ -134,6 +236,12 @@ class Traces:
                 if rule.free_symbols <= values.keys() and not holds(rule, values):
                     return f"{shown(rule, settled)} does not hold: {cause}"
         return None
+
+
+def say(name: str, varying: Varying, why: Exception) -> None:
+    """Logs why there is no program for all sizes."""
+    text = " ".join(str(why).split())
+    (log.debug if varying.kept.lows else log.info)(f"{name}: each new size is compiled: {text}")
 
 
 # -- which dimensions vary

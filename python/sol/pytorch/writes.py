@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from . import forms
 from .builder import Builder, Complex, Rejected, Value
 
 Node = torch.fx.Node
@@ -210,10 +211,10 @@ def _put_slice(b: Builder, name: str, whole: Value, part: Value, rest: dict[str,
     elif name == "narrow":
         start, end, step = rest["start"] % size, rest["start"] % size + rest["length"], 1
     else:
-        start, end, step = slice(rest["start"], rest["end"], rest["step"]).indices(size)
+        start, end, step = forms.indices(rest["start"], rest["end"], rest["step"], size)
     if (start, end, step) == (0, size, 1):
         return part
-    return b.layer("SliceScatter", whole, part, axes=[dim], start=[start], end=[max(start, end)], step=[step])
+    return b.layer("SliceScatter", whole, part, axes=[dim], start=[start], end=[forms.most(start, end)], step=[step])
 
 
 def _join(b: Builder, node: Node, whole: Value, pieces: list[Value]) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .. import forms
 from ..builder import Builder, Number, Value, axis_of
 from .table import op
 
@@ -298,14 +299,14 @@ def col2im(
 
 @op("slice_scatter")
 def slice_scatter(b: Builder, x: Value, src: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
-    first, last, step = slice(start, end, step).indices(x.shape[dim])
+    first, last, step = forms.indices(start, end, step, x.shape[dim])
     return b.layer(
         "SliceScatter",
         x,
         b.cast(src, x.dtype),
         axes=[axis_of(dim, x.ndim)],
         start=[first],
-        end=[max(first, last)],
+        end=[forms.most(first, last)],
         step=[step],
     )
 
