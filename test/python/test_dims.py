@@ -449,14 +449,15 @@ def test_open_sizes():
 
 
 def test_an_open_batch_is_traced_once_more():
-    """The first size is traced as before; a second one makes the trace for all others."""
+    """The first size is traced and compiled as before; a second one makes the program for all others."""
     model, _ = networks.network("gpt", None)
     symbolic, plain = traces()
     with symbolic as found, plain as others:
         s = sol.optimize(copy.deepcopy(model), sol.input([0, 8], dtype=torch.int64))
         assert (found.call_count, others.call_count) == (0, 1)
-        check_calls(s, model, [(ids(b, 8),) for b in (2, 3, 4)])
+        check_calls(s, model, [(ids(b, 8),) for b in (2, 3, 4, 1)])
         assert (found.call_count, others.call_count) == (1, 1)
+    assert sorted(programs(s)) == [False, True]
 
 
 def branch(s, x):

@@ -342,7 +342,7 @@ class State:
         wanted = key[0][-1]
         own = self.traces.find(key, given.leaves, _tracer(root, spec, given, wanted))
         given.traced = None if own is None else own.of(given.leaves)
-        for kept in self.traces.known(key) if self.traces.at_once else ():
+        for kept in self.traces.known(key):
             mine = (p for k, p in self.programs.items() if k[0] == key and p.varying and p.varying.kept is kept)
             program = next(mine, None) or self._attempt(root, spec, rows, given, (kept, wanted))
             if program is None:

@@ -163,7 +163,7 @@ class Traces:
 
     @property
     def at_once(self) -> bool:
-        """Whether the first call is traced with symbols: sizes were declared, more than an open batch."""
+        """Whether the first call has a program for all sizes: sizes were declared, more than an open batch."""
         return any(d is not ANY or place[1] > 0 for place, d in self.free.items())
 
     def find(self, key: Hashable, leaves: Sequence[Any], make: Make) -> Kept | None:
@@ -337,6 +337,8 @@ class Dimension:
     def __str__(self) -> str:
         multiple = f", a multiple of {self.multiple}" if self.multiple > 1 else ""
         return f"{self.name} = {self.size}, {self.min}..{self.max or ''}{multiple}: {', '.join(self.where)}"
+
+    __repr__ = __str__
 
 
 @dataclass
