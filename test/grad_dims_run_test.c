@@ -165,11 +165,22 @@ static void sums_of_parts(void **state)
     assert_int_equal(sol_config_set(ctx, "bands", "auto"), SOL_OK);
 }
 
+/* What forward does not save is computed again, at the same sizes. */
+static void little_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(sol_config_set(ctx, "training::memory", "small"), SOL_OK);
+    for (int i = 0; i < COUNT_OF(networks); i++)
+        if (!strcmp(networks[i].name, "u-net") || !strcmp(networks[i].name, "heads")) train_network(&networks[i]);
+    assert_int_equal(sol_config_set(ctx, "training::memory", "balanced"), SOL_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_at_any_size),
         cmocka_unit_test(sums_of_parts),
+        cmocka_unit_test(little_memory),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }
