@@ -134,6 +134,20 @@ static void test_avx512(void **state)
                  (struct choice){0, 1, 0});
 }
 
+/* Positions that floats do not hold. */
+static void test_far_positions(void **state)
+{
+    (void)state;
+    static const struct check_case far = {
+        "x[A R] -> y[A] i:i64[A] | | | (y,i)[A] = maxat[R] x[A R]", "#0,#1", NULL, NULL, 0, NULL};
+    static const int64_t at[][CHECK_DIMS] = {{1, (1 << 24) + 77, 0}, {2, 1 << 20, 0}, {3, 100, 0}};
+    const struct check_sizes all = {.hint = {1, 64, 1}, .n = COUNT_OF(at), .at = at};
+    struct target host;
+    target_host(&host);
+    const struct check_tool tool = {"gcc", {"-O1"}, &host, NULL};
+    assert_true(check_any_size(ctx, &dfp_solver, &far, &tool, &all));
+}
+
 static void test_avx2(void **state)
 {
     (void)state;
@@ -150,6 +164,6 @@ static void test_sse2(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_avx512), cmocka_unit_test(test_avx2),
-                                       cmocka_unit_test(test_sse2)};
+                                       cmocka_unit_test(test_sse2), cmocka_unit_test(test_far_positions)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

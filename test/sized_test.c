@@ -56,6 +56,53 @@ static const char ATTENTION[] = "graph \"attention\"\n"
                                 "%13 = add(%12, %0)\n"
                                 "output %13 \"y\"\n";
 
+static const char BLOCK[] = "graph \"block\"\n"
+                            "dim #0 \"batch\" hint=2 min=1\n"
+                            "dim #1 \"tokens\" hint=40 min=1 max=2048\n"
+                            "input %0:f32[#0 #1 48] \"x\"\n"
+                            "param %1:f32[48] \"g\"\n"
+                            "param %2:f32[48] \"b\"\n"
+                            "%3 = LayerNorm(%0, %1, %2)\n"
+                            "%4 = gelu(%3)\n"
+                            "%5 = Reshape(%4) shape=[#0,#1,4,12]\n"
+                            "%6 = Permute(%5) perm=[0,2,1,3]\n"
+                            "%7 = Permute(%5) perm=[0,2,3,1]\n"
+                            "%8 = MatMul(%6, %7)\n"
+                            "%9 = Softmax(%8) axis=3\n"
+                            "%10 = MatMul(%9, %6)\n"
+                            "%11 = Permute(%10) perm=[0,2,1,3]\n"
+                            "%12 = Reshape(%11) shape=[#0,#1,48]\n"
+                            "%13 = add(%12, %0)\n"
+                            "%14 = Mean(%13) axes=[1]\n"
+                            "%15 = Sum(%13) axes=[0,1]\n"
+                            "%16 = Softmax(%13) axis=1\n"
+                            "output %13 \"y\"\n"
+                            "output %14 \"mean\"\n"
+                            "output %15 \"sum\"\n"
+                            "output %16 \"softmax\"\n";
+static const char WINDOWS[] = "graph \"windows\"\n"
+                              "dim #0 \"batch\" hint=2 min=1\n"
+                              "dim #1 \"height\" hint=40 min=8\n"
+                              "dim #2 \"width\" hint=32 min=8\n"
+                              "input %0:f32[N=#0 20 #1 #2] \"x\"\n"
+                              "param %1:f32[20 1 3 3] \"w1\"\n"
+                              "param %2:f32[20 1 5 5] \"w2\"\n"
+                              "param %3:f32[20] \"g\"\n"
+                              "param %4:f32[20] \"b\"\n"
+                              "%5 = Conv(%0, %1) p=1 q=1 g=20 \"depthwise\"\n"
+                              "%6 = silu(%5)\n"
+                              "%7 = Conv(%6, %2) s=2 p=2 q=2 g=20 \"strided\"\n"
+                              "%8 = GroupNorm(%7, %3, %4) g=4\n"
+                              "%9 = relu(%8)\n"
+                              "%10 = MaxPool(%9) k=[3,3] s=2 p=1 q=1\n"
+                              "%11 = AvgPool(%9) k=[3,3] s=1 p=1 q=1\n"
+                              "%12 = add(%11, %9)\n"
+                              "%13 = Mean(%12) axes=[2,3]\n"
+                              "%14 = Concat(%12, %9) axis=1\n"
+                              "output %10 \"pooled\"\n"
+                              "output %13 \"mean\"\n"
+                              "output %14 \"both\"\n";
+
 /* Other numbers of threads give the same bits. */
 static void check_threads(const struct sized *s, const int64_t *dims, struct io *io, const char *sizes)
 {
@@ -113,6 +160,23 @@ static void attention(void **state)
     static const int64_t dims[SIZES][3] = {{2, 16}, {1, 1}, {1, 2},  {3, 7},  {2, 17}, {1, 31},
                                            {4, 16}, {1, 5}, {7, 13}, {1, 64}, {2, 37}, {1, 100}};
     run_all(ATTENTION, dims);
+}
+
+static void a_block(void **state)
+{
+    (void)state;
+    static const int64_t dims[SIZES][3] = {{2, 40}, {1, 1},  {1, 2},   {3, 7},  {2, 15},  {2, 16},
+                                           {1, 17}, {2, 33}, {1, 100}, {5, 64}, {1, 257}, {9, 3}};
+    run_all(BLOCK, dims);
+}
+
+static void windows(void **state)
+{
+    (void)state;
+    static const int64_t dims[SIZES][3] = {{2, 40, 32},  {1, 8, 8},   {1, 9, 8},   {3, 17, 13},
+                                           {1, 33, 40},  {1, 64, 64}, {5, 8, 31},  {2, 14, 14},
+                                           {1, 100, 20}, {2, 11, 77}, {1, 28, 29}, {1, 57, 8}};
+    run_all(WINDOWS, dims);
 }
 
 /* Layers that the host computes get the sizes of each call. */
@@ -373,6 +437,8 @@ int main(void)
         cmocka_unit_test(an_mlp),
         cmocka_unit_test(a_convolutional_network),
         cmocka_unit_test(attention),
+        cmocka_unit_test(a_block),
+        cmocka_unit_test(windows),
         cmocka_unit_test(layers_without_loops),
         cmocka_unit_test(sizes_are_those_of_the_inputs),
         cmocka_unit_test(dimensions_are_described),

@@ -7,7 +7,7 @@
 enum { DFP_TILE = 0, DFP_TASK = 1 }; /* points of a register tile, 0: the usual; ns of work worth a task */
 
 #define DFP_POINTS 16
-#define DFP_LEAST_LANES 4 /* of the shortest vectors in a range that is shorter than a full one */
+#define DFP_LEAST_LANES 2 /* of the shortest vectors in a range that is shorter than a full one */
 #define DFP_MAX_PACKS 3   /* packed operands, at most */
 struct dfp_load {
     const char *text, *name;

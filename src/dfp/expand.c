@@ -291,6 +291,61 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
     if (s->out[1] < 64) x->softsums |= UINT64_C(1) << s->out[1];
 }
 
+/* A reduction to the first position at which the body is `best`, or not a number. Floats hold positions exactly up to
+ * 2^24, and more of them fit a vector (narrow). */
+static int32_t position_of(struct loops *loops, const struct ex *e, int32_t body, int32_t best, bool narrow)
+{
+    const int32_t equal = ex_test(loops, ex_cmp(loops, CMP_EQ, body, best)),
+                  nan = ex_test(loops, ex_cmp(loops, CMP_NE, body, body));
+    int32_t position = ex_int(loops, 0);
+    for (int k = 0; k < loops->ivars.n; k++) {
+        if (!(e->u.bound >> k & 1)) continue;
+        position = ex_binary(loops, EX_ADD, ex_binary(loops, EX_MUL, position, ex_int(loops, loops->ivars.at[k].size)),
+                             ex_ivar(loops, k));
+    }
+    if (narrow)
+        position =
+            ex_call(loops, math_row("identity"), 1, (int32_t[]){ex_binary(loops, EX_MUL, position, ex_real(loops, 1))});
+    const int32_t nothing = narrow ? ex_real(loops, 1.0 / 0.0) : ex_int(loops, INT64_MAX);
+    const int where = math_row("where"); /* called twice, because each comparison then runs on vectors */
+    const int32_t unless[3] = {nan, position, nothing}, choice[3] = {equal, position, ex_call(loops, where, 3, unless)};
+    return ex_red(loops, RED_MIN, e->u.bound, e->a, ex_call(loops, where, 3, choice));
+}
+
+/* The position, computed ahead of the statement; 0 if the guard never held. */
+static int32_t position_or_0(struct expand *x, const struct loops_stmt *s, int32_t position, bool narrow)
+{
+    struct loops *loops = x->loops;
+    const uint64_t ivars = stmt_ivars(loops, s);
+    const int t = temp(x, "at", ivars, narrow ? SOL_F32 : SOL_I64);
+    put(x, s, t, ivar_list(x, ivars), position);
+    const int32_t first = ex_read(loops, t, ivar_list(x, ivars), 0);
+    const int32_t nothing = narrow ? ex_real(loops, 1.0 / 0.0) : ex_int(loops, INT64_MAX);
+    const int32_t pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, first, nothing)), ex_int(loops, 0), first};
+    return ex_call(loops, math_row("where"), 3, pick);
+}
+
+/* The position if only its size tells whether floats hold it: one of two reductions runs. */
+static int32_t position_of_any(struct expand *x, const struct loops_stmt *s, const struct ex *e, int32_t body,
+                               int32_t best)
+{
+    struct loops *loops = x->loops;
+    const uint64_t ivars = stmt_ivars(loops, s);
+    const int32_t size = ex_int(loops, ivars_size(loops, e->u.bound)), most = ex_int(loops, 1 << 24);
+    int32_t position[2], when[2];
+    for (int wide = 0; wide < 2; wide++) {
+        struct ex some = *e;
+        when[wide] = ex_cmp(loops, wide ? CMP_GT : CMP_LE, size, most);
+        const int32_t both[2] = {when[wide], e->a};
+        some.a = e->a ? ex_logic(loops, EX_AND, 2, both) : when[wide];
+        position[wide] = position_or_0(x, s, position_of(loops, &some, body, best, !wide), !wide);
+        const int t = temp(x, "position", ivars, SOL_I64);
+        put(x, s, t, ivar_list(x, ivars), position[wide]);
+        position[wide] = ex_read(loops, t, ivar_list(x, ivars), 0);
+    }
+    return ex_call(loops, math_row("where"), 3, (int32_t[]){ex_test(loops, when[0]), position[0], position[1]});
+}
+
 /* The second pass finds the position by comparing values with the extreme. Both passes must see the same bits, so the
  * values come from memory. */
 static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
@@ -303,30 +358,14 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
     }
     put(x, s, s->out[0], s->index, ex_red(loops, e->op == RED_MAXAT ? RED_MAX : RED_MIN, e->u.bound, e->a, body));
     const int32_t best = ex_read(loops, s->out[0], s->index, 0);
-    const int32_t equal = ex_test(loops, ex_cmp(loops, CMP_EQ, body, best)),
-                  nan = ex_test(loops, ex_cmp(loops, CMP_NE, body, body));
-    int32_t position = ex_int(loops, 0);
-    for (int k = 0; k < loops->ivars.n; k++) {
-        if (!(e->u.bound >> k & 1)) continue;
-        position = ex_binary(loops, EX_ADD, ex_binary(loops, EX_MUL, position, ex_int(loops, loops->ivars.at[k].size)),
-                             ex_ivar(loops, k));
-    }
-    /* floats hold positions exactly up to 2^24, and more of them fit a vector */
-    const bool narrow = size_le(ivars_size(loops, e->u.bound), 1 << 24) && expr_natural(loops, body) == C_F32;
-    if (narrow)
-        position =
-            ex_call(loops, math_row("identity"), 1, (int32_t[]){ex_binary(loops, EX_MUL, position, ex_real(loops, 1))});
-    const int32_t nothing = narrow ? ex_real(loops, 1.0 / 0.0) : ex_int(loops, INT64_MAX);
-    const int where = math_row("where"); /* called twice, because each comparison then runs on vectors */
-    const int32_t unless[3] = {nan, position, nothing}, choice[3] = {equal, position, ex_call(loops, where, 3, unless)};
-    int32_t first = ex_red(loops, RED_MIN, e->u.bound, e->a, ex_call(loops, where, 3, choice));
-    if (e->a) { /* if the guard never held: position 0 */
-        const uint64_t ivars = stmt_ivars(loops, s);
-        const int t = temp(x, "at", ivars, narrow ? SOL_F32 : SOL_I64);
-        put(x, s, t, ivar_list(x, ivars), first);
-        first = ex_read(loops, t, ivar_list(x, ivars), 0);
-        const int32_t pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, first, nothing)), ex_int(loops, 0), first};
-        first = ex_call(loops, where, 3, pick);
+    const int64_t size = ivars_size(loops, e->u.bound), most = 1 << 24;
+    const bool floats = expr_natural(loops, body) == C_F32, narrow = floats && size_le(size, most);
+    int32_t first;
+    if (floats && !narrow && !size_lt(most, size)) {
+        first = position_of_any(x, s, e, body, best);
+    } else {
+        first = position_of(loops, e, body, best, narrow);
+        if (e->a) first = position_or_0(x, s, first, narrow);
     }
     put(x, s, s->out[1], s->index, first);
 }

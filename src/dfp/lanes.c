@@ -289,6 +289,7 @@ static void all_widths(struct dfp *d, const struct walk *w, int64_t n)
 static void any_length(struct dfp *d, const struct walk *w, const char *start)
 {
     const double light = 32;
+    const char *name = d->loops->ivars.at[w->loop->ivar].name;
     int lanes = d->lanes;
     if (w->loop->points > 1) one_width(d, w, lanes, w->loop->points, REPEATED, NULL);
     if (w->loop->ops <= light) {
@@ -297,9 +298,13 @@ static void any_length(struct dfp *d, const struct walk *w, const char *start)
         one_width(d, w, lanes, 1, OVERLAPPING, start);
         lanes /= 2;
     }
-    text_open(d->p.out, "if (%s < %s) {", d->loops->ivars.at[w->loop->ivar].name, w->end);
-    for (; lanes == d->lanes || lanes >= DFP_LEAST_LANES; lanes /= 2) one_width(d, w, lanes, 1, OVERLAPPING, start);
-    if (w->end == w->loop->high) one_width(d, w, 1, 1, REPEATED, NULL);
+    text_open(d->p.out, "if (%s < %s) {", name, w->end);
+    for (; lanes >= DFP_LEAST_LANES; lanes /= 2) one_width(d, w, lanes, 1, OVERLAPPING, start);
+    if (w->end == w->loop->high) { /* not followed by the scalars of a border */
+        text_open(d->p.out, "if (%s < %s) {", name, w->end);
+        one_width(d, w, 1, 1, ONCE, NULL);
+        text_close(d->p.out, "}");
+    }
     text_close(d->p.out, "}");
 }
 

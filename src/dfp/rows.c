@@ -300,7 +300,7 @@ static void short_row(struct dfp_reduction *r, const struct row *row)
         text_close(d->p.out, "}");
     }
     d->p.lanes = 1;
-    text_open(d->p.out, "for (; %s < %s; %s++) {", name, row->high, name);
+    text_open(d->p.out, "if (%s < %s) {", name, row->high);
     r->acc[0] = row->rest;
     d->loads = NULL;
     dfp_accumulate(r);
