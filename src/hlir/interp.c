@@ -580,12 +580,9 @@ static sol_status interpret(struct sol_ctx *ctx, const struct loops *loops, void
     p.value = NEW_ARRAY(a, uint8_t, p.loops->ex.n);
     p.status = temps(&p, a, data);
     for (int i = 0; i < loops->stmts.n && !p.status;) {
-        if (loops->stmts.at[i].scan_step) {
-            i = scan(&p, i);
-            continue;
-        }
-        nest(&p, &loops->stmts.at[i], stmt_ivars(loops, &loops->stmts.at[i]));
-        ++i;
+        const bool steps = loops->stmts.at[i].scan_step;
+        if (!steps) nest(&p, &loops->stmts.at[i], stmt_ivars(loops, &loops->stmts.at[i]));
+        i = steps ? scan(&p, i) : i + 1;
     }
     arena_destroy(a);
     return p.status;
