@@ -1,5 +1,5 @@
-/* Comparing a graph whose sizes vary with the same graph bound for given sizes: shapes, and values by the interpreter.
- */
+/* Comparing a graph whose sizes vary with the same graph bound for given sizes: shapes, and values by the interpreter
+ * and of compiled code. */
 #ifndef DIMS_CHECK_H
 #define DIMS_CHECK_H
 
@@ -49,7 +49,9 @@ static void *random_data(struct arena *a, const struct sol_tensor *t, int intege
 
 /* -- the comparison */
 
-static bool same_output(const struct sol_tensor *t, const void *got, const void *expected, const char *what)
+/* Floats may differ by `most`, relative to 1 and more. */
+static bool same_output(const struct sol_tensor *t, const void *got, const void *expected, double most,
+                        const char *what)
 {
     const int64_t n = tensor_elements(t);
     const size_t bytes = dtype_def((enum sol_dtype)t->dtype)->bytes;
@@ -58,7 +60,7 @@ static bool same_output(const struct sol_tensor *t, const void *got, const void 
             const bool wide = t->dtype == SOL_F64;
             const double x = wide ? ((const double *)got)[i] : ((const float *)got)[i];
             const double y = wide ? ((const double *)expected)[i] : ((const float *)expected)[i];
-            if (!(fabs(x - y) <= 1e-6 * (1 + fabs(y))) && !(isnan(x) && isnan(y)) && x != y)
+            if (!(fabs(x - y) <= most * (1 + fabs(y))) && !(isnan(x) && isnan(y)) && x != y)
                 return WRONG("%s: element %lld is %.9g, expected %.9g", what, (long long)i, x, y), false;
         } else if (memcmp((const char *)got + (size_t)i * bytes, (const char *)expected + (size_t)i * bytes, bytes)) {
             return WRONG("%s: element %lld differs", what, (long long)i), false;
@@ -77,8 +79,27 @@ static sol_status results(struct sol_graph *g, const int64_t *dim, const struct 
     return graph_interpret_at(g, dim, &(struct graph_data){given->inputs, given->params, *out});
 }
 
-/* Compares shapes and values of g with those of the graph for these sizes. False: they cannot be computed. */
-static bool compare_at(struct sol_graph *g, const int64_t *dim, int integers, const char *what)
+/* Runs the network that the graph became; data->outputs are the expected results. */
+static void same_compiled(struct sol_net *net, const int64_t *dim, const struct sol_graph *at,
+                          const struct graph_data *data, const char *what)
+{
+    struct sol_params *params;
+    assert_int_equal(sol_params_create(net, &params), SOL_OK);
+    for (int i = 0; i < sol_net_params(net); i++) sol_params_set(params, i, data->params[i]);
+    void **out = NEW_ARRAY(at->arena, void *, at->outputs.n + 1);
+    for (int i = 0; i < at->outputs.n; i++)
+        out[i] = arena_alloc(at->arena, (size_t)tensor_bytes(at->outputs.at[i].t) + 8);
+    if (sol_net_run_at(net, params, &(struct sol_call){dim, data->inputs, out, 2}))
+        WRONG("%s: compiled: %s", what, sol_error(ctx));
+    else
+        for (int i = 0; i < at->outputs.n; i++)
+            if (!same_output(at->outputs.at[i].t, out[i], data->outputs[i], 1e-4, what)) break;
+    sol_params_destroy(params);
+}
+
+/* Compares shapes and values of g, and of the network that it became (NULL: none), with those of the graph for these
+ * sizes. False: they cannot be computed. */
+static bool compare_at(struct sol_graph *g, struct sol_net *net, const int64_t *dim, int integers, const char *what)
 {
     struct sol_graph *at;
     void **got, **expected;
@@ -100,7 +121,8 @@ static bool compare_at(struct sol_graph *g, const int64_t *dim, int integers, co
     if (status == SOL_ERR_RUN) good = false; /* an index outside, which loops ignore where the size 1 is known */
     if (status && status != SOL_ERR_RUN) WRONG("%s: %s", what, sol_error(ctx));
     for (int i = 0; good && !status && i < at->outputs.n; i++)
-        if (!same_output(at->outputs.at[i].t, got[i], expected[i], what)) break;
+        if (!same_output(at->outputs.at[i].t, got[i], expected[i], 1e-6, what)) break;
+    if (good && !status && net) same_compiled(net, dim, at, &(struct graph_data){in, params, expected}, what);
     sol_graph_destroy(at);
     return good;
 }

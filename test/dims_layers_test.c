@@ -1,5 +1,5 @@
-/* Layers with sizes that vary: a graph's loops with given sizes must compute what the same graph bound for these sizes
- * does, and what cannot vary says so. */
+/* Layers with sizes that vary: a graph's loops with given sizes, and its compiled code, must compute what the same
+ * graph bound for these sizes does, and what cannot vary says so. */
 #include "dims_check.h"
 
 struct subject {
@@ -27,12 +27,18 @@ static void layers_are_right_at_every_size(void **unused)
         assert_int_equal(graph_verify(g), SOL_OK);
         assert_int_equal(sol_graph_print(g, &text), SOL_OK);
         if (s->holds && !strstr(text, s->holds)) WRONG("%s: expected '%s' in\n%s", s->name, s->holds, text);
+        struct sol_graph *compiled;
+        struct sol_net *net = NULL;
+        assert_int_equal(sol_graph_parse(ctx, s->text, &compiled), SOL_OK);
+        if (sol_compile(ctx, compiled, &net)) WRONG("%s: compiled: %s", s->name, sol_error(ctx));
         for (int k = 0; k < s->n; k++) {
             char what[256];
             snprintf(what, sizeof what, "%s at %lld,%lld,%lld", s->name, (long long)s->dim[k][0],
                      (long long)s->dim[k][1], (long long)s->dim[k][2]);
-            if (!compare_at(g, s->dim[k], 3, what)) WRONG("%s: %s", what, sol_error(ctx));
+            if (!compare_at(g, net, s->dim[k], 3, what)) WRONG("%s: %s", what, sol_error(ctx));
         }
+        sol_net_destroy(net);
+        sol_graph_destroy(compiled);
         sol_free(ctx, text);
         sol_graph_destroy(g);
     }

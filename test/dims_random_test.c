@@ -118,7 +118,7 @@ static void random_graphs_are_right_at_every_size(void **unused)
                 for (int i = 0; i < m.n; i++) dim[i] = k ? gen_between(m.r, 2, 9) : m.was[i];
                 snprintf(what, sizeof what, "seed %d at %lld,%lld,%lld", seed, (long long)dim[0], (long long)dim[1],
                          (long long)dim[2]);
-                runs += compare_at(m.g, dim, 2, what);
+                runs += compare_at(m.g, NULL, dim, 2, what);
             }
         }
         sol_graph_destroy(m.g);
