@@ -2,8 +2,8 @@
  * interpreter in double at each of them. */
 #include "dnn_run.h"
 
-/* In shapes -1 and -2 stand for the dimensions; dim: their hints, limits and factors. */
-enum { DIMS = 2, A = -1, B = -2 };
+/* In shapes A and B stand for the dimensions; dim: their hints, limits and factors. */
+enum { DIMS = 2, A = -1, B = -2, TWICE_A = -3 };
 struct varying {
     struct example e;
     struct size_dim dim[DIMS];
@@ -161,6 +161,40 @@ static const struct varying varying[] = {
       .shape = {{A, 40}, {A, B, 40}},
       .activation = 1},
      {DIM(50), DIM(20)}},
+    {{.name = "gradient of a 3x3, images",
+      .must = "weights",
+      .row = GRADIENT "sum[N P] dy[N G*#C+C P] * x[N G*#J+J s*P+d*K-p]:0",
+      .shape = {{A, 20, 8, 7}, {A, 33, 8, 7}},
+      .p = {1, 1},
+      .q = {1, 1},
+      .in = {NHWC, NHWC},
+      .activation = 1},
+     {FEW(6)}},
+    {{.name = "gradient of a 3x3 of stride 2, pictures with halos",
+      .must = "weights",
+      .row = GRADIENT "sum[N P] dy[N G*#C+C P] * x[N G*#J+J s*P+d*K-p]:0",
+      .shape = {{2, 20, TWICE_A, 13}, {2, 33, A, 7}},
+      .s = {2, 2},
+      .p = {1, 1},
+      .q = {0, 1},
+      .in = {{"0231", 1, 0}, NHWC},
+      .activation = 1},
+     {FEW(6)}},
+    {{.name = "gradient of a linear layer",
+      .must = "weights",
+      .row = "x[M I] dy[M O] -> w[O I] | | | w[O I] = sum[M] x[M I] * dy[M O]",
+      .shape = {{A, 30}, {A, 40}},
+      .activation = 1},
+     {DIM(50)}},
+    {{.name = "gradient of a 3x3 with Winograd, pictures",
+      .must = "weights-winograd",
+      .row = GRADIENT "sum[N P] dy[N G*#C+C P] * x[N G*#J+J s*P+d*K-p]:0",
+      .shape = {{2, 20, A, B}, {2, 33, A, B}},
+      .p = {1, 1},
+      .q = {1, 1},
+      .in = {NHWC, NHWC},
+      .activation = 1},
+     {FEW(20), FEW(30)}},
     {{.name = "winograd steps, pictures",
       .must = "winograd",
       .variant = "F(4,3) steps",
@@ -204,7 +238,10 @@ static struct example with_sizes(const struct varying *v, const int64_t *by)
     struct example e = v->e;
     for (int i = 0; i < MAX_INPUTS; i++)
         for (int d = 0; d < 6; d++)
-            if (e.shape[i][d] < 0) e.shape[i][d] = by[-1 - e.shape[i][d]];
+            if (e.shape[i][d] == TWICE_A)
+                e.shape[i][d] = size_mul(2, by[0]);
+            else if (e.shape[i][d] < 0)
+                e.shape[i][d] = by[-1 - e.shape[i][d]];
     return e;
 }
 

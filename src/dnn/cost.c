@@ -220,8 +220,18 @@ static double packing_cycles(const struct weights *w, const struct weights_side 
     return (double)w->nchunk * (double)w->chunk * vectors * lines * constants.line6;
 }
 
-double cost_weights(const struct weights *w)
+/* With numbers in place of sizes. */
+static struct weights weights_about(const struct weights *w)
 {
+    struct weights r = *w;
+    r.nchunk = size_about(w->nchunk);
+    for (int i = 0; i < WEIGHTS_LEVELS; i++) r.level[i].box = MIN(w->level[i].box, size_about(w->level[i].axis.size));
+    return r;
+}
+
+double cost_weights(const struct weights *sized)
+{
+    const struct weights about = weights_about(sized), *w = &about;
     const struct target *t = w->target;
     const double fmas = (double)w->rows * w->vectors, outer = (double)w->nouter;
     const double panels = (double)(w->a.panels * w->b.panels) * (double)w->taps * outer;
@@ -229,7 +239,7 @@ double cost_weights(const struct weights *w)
     if ((w->rows + w->vectors) / 2.0 > step) step = (w->rows + w->vectors) / 2.0;
     if (constants.latency > step) step = constants.latency;
     const double start = (double)(weights_tasks(w) / w->ngroup * w->nchunk) * constants.start;
-    const double k = w->winograd ? (double)(w->chunk * w->nchunk) : (double)problem_size(&w->p, w->p.k);
+    const double k = w->winograd ? (double)(w->chunk * w->nchunk) : (double)problem_about(&w->p, w->p.k);
     const double runs = w->winograd ? (double)w->nchunk : k / (double)w->level[WEIGHTS_COLS].box;
     double cycles = start + panels * (k * step + runs * 3 + (double)w->nchunk * (2 * constants.call + fmas * 2));
     cycles += outer * (packing_cycles(w, &w->a) * (double)w->b.nblock + packing_cycles(w, &w->b) * (double)w->a.nblock);
@@ -242,7 +252,7 @@ double cost_weights(const struct weights *w)
     /* Each operand is read once for every block of the other one. Partial sums that do not fit into L2 are loaded
      * and stored with every chunk, and once more for the results. They are in L3 only if those of all cores fit
      * there together. */
-    const double pixels = (double)problem_size(&w->p, w->p.k) * outer * w->p.bytes;
+    const double pixels = (double)problem_about(&w->p, w->p.k) * outer * w->p.bytes;
     double memory = cold(t, pixels * (double)w->a.channels.size) * (double)w->b.nblock +
                     cold(t, pixels * (double)w->b.channels.size) * (double)w->a.nblock;
     const double held = (double)((w->sums + (w->winograd ? w->a.size + w->b.size : 0)) * w->p.bytes);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define SHORTEST 16 /* sums shorter than this do not pay for memory of their own */
+#define FEW 16      /* elements of a box at least, where the number of elements varies */
 #define SETS 1024   /* bytes between cache lines that may share a set of L1 */
 #define FAIL(...) return *why = __VA_ARGS__, false
 
@@ -27,6 +28,7 @@ static bool find_windows(struct weights *w, struct weights_side *side, uint64_t 
         const int k = set_has(p->k, f->ivar[0]) ? 0 : 1;
         if (f->n != 2 || !set_has(free, f->ivar[1 - k]) || f->coef[0] < 1 || f->coef[1] < 1)
             FAIL("a window of another form");
+        if (size_varies(f->coef[0]) || size_varies(f->coef[1])) FAIL("a window whose steps vary");
         const struct weights_level l = {
             .axis = {.size = p->loops->ivars.at[f->ivar[k]].size, .n = 1, .ivar = {f->ivar[k]}},
             .tap = f->ivar[1 - k],
@@ -35,7 +37,8 @@ static bool find_windows(struct weights *w, struct weights_side *side, uint64_t 
             .dist = f->coef[1 - k],
             .dim = d};
         const int64_t stride = p->c->memory[side->o->tensor].stride[d];
-        if (side->o->view.s[f->ivar[k]] != l.step * stride || side->o->view.s[l.tap] != l.dist * stride)
+        if (side->o->view.s[f->ivar[k]] != size_mul(l.step, stride) ||
+            side->o->view.s[l.tap] != size_mul(l.dist, stride))
             FAIL("a window that moves in two dimensions");
         if (w->level[WEIGHTS_ROWS].tap >= 0) FAIL("windows in more than two dimensions");
         w->level[WEIGHTS_ROWS] = w->level[WEIGHTS_COLS];
@@ -82,7 +85,7 @@ static bool find_levels(struct weights *w, const char **why)
     if (!axes_make(p, p->k & ~window, &rule, &w->images)) FAIL("too many axes");
     if (w->level[0].tap >= 0 &&
         /* the level with the larger stride is outside */
-        axis_stride(&w->level[0].axis, x) < axis_stride(&w->level[1].axis, x)) {
+        stride_about(axis_stride(&w->level[0].axis, x)) < stride_about(axis_stride(&w->level[1].axis, x))) {
         const struct weights_level swap = w->level[0];
         w->level[0] = w->level[1];
         w->level[1] = swap;
@@ -106,7 +109,8 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     if (winograd && sc->precision == PRECISION_HIGH) FAIL("not precise enough");
     if (!problem_make(sc->arena, c, swap, p, why)) return false;
     if (!p->a.affine || !p->b.affine || p->valued) FAIL("an index that is not affine, or values of index variables");
-    if (problem_size(p, p->k) < SHORTEST) FAIL("the sum is short");
+    if (size_varies(problem_size(p, p->batch | p->m | p->n))) FAIL("the number of results varies");
+    if (problem_about(p, p->k) < SHORTEST) FAIL("the sum is short");
     if (problem_size(p, p->m) == 1) FAIL("a matrix times a vector: what is packed would be read once");
     w->a.o = &p->a, w->b.o = &p->b;
     for (int i = 0; i < WEIGHTS_LEVELS; i++) w->level[i].tap = -1;
@@ -168,14 +172,26 @@ static void cut_chunks(struct weights *w, int64_t n)
 {
     for (int i = WEIGHTS_COLS; i >= WEIGHTS_ROWS; i--) {
         struct weights_level *l = &w->level[i];
-        const int64_t size = l->axis.size, most = MAX(1, n);
-        l->nbox = size <= most + most / 2 ? 1 : ceil_div(size, most);
-        l->box = ceil_div(size, l->nbox);
-        n = l->nbox == 1 ? n / size : 1;
+        const int64_t size = size_about(l->axis.size), most = MAX(1, n);
+        const bool whole = size <= most + most / 2;
+        if (size_varies(l->axis.size)) { /* a box is not tiny, even if the hint is */
+            l->box = whole ? MAX(size, MIN(most, FEW)) : most;
+            l->nbox = size_ceil_div(l->axis.size, l->box);
+        } else {
+            l->nbox = whole ? 1 : ceil_div(size, most);
+            l->box = ceil_div(size, l->nbox);
+        }
+        n = whole ? n / l->box : 1;
     }
-    w->image_nbox = ceil_div(w->nimage, MAX(1, MIN(n, w->nimage)));
-    w->image_box = ceil_div(w->nimage, w->image_nbox);
-    w->nchunk = w->image_nbox * w->level[0].nbox * w->level[1].nbox;
+    const bool varies = size_varies(w->nimage);
+    w->image_nbox = size_ceil_div(w->nimage, MAX(1, varies ? n : MIN(n, w->nimage)));
+    w->image_box = varies ? MAX(1, n) : ceil_div(w->nimage, w->image_nbox);
+    w->nchunk = size_mul(w->image_nbox, size_mul(w->level[0].nbox, w->level[1].nbox));
+}
+
+int64_t weights_tiles(const struct weights *w)
+{
+    return size_mul(w->nimage, size_mul(w->tile_rows, w->tile_cols));
 }
 
 static bool cut(struct weights *w, const struct variant *v, const char **why)
@@ -187,19 +203,18 @@ static bool cut(struct weights *w, const struct variant *v, const char **why)
     w->taps = w->level[0].taps * w->level[1].taps;
     if (w->winograd) {
         w->taps = WEIGHTS_POINTS * WEIGHTS_POINTS;
-        w->tile_rows = ceil_div(w->level[0].axis.size, WEIGHTS_M);
-        w->tile_cols = ceil_div(w->level[1].axis.size, WEIGHTS_M);
-        const int64_t tiles = w->nimage * w->tile_rows * w->tile_cols;
-        w->nchunk = ceil_div(tiles, v->p[V_CHUNK]);
-        w->chunk = ceil_div(tiles, w->nchunk);
-        w->nchunk = ceil_div(tiles, w->chunk);
+        w->tile_rows = size_ceil_div(w->level[0].axis.size, WEIGHTS_M);
+        w->tile_cols = size_ceil_div(w->level[1].axis.size, WEIGHTS_M);
+        const int64_t tiles = weights_tiles(w);
+        w->chunk = size_varies(tiles) ? v->p[V_CHUNK] : ceil_div(tiles, ceil_div(tiles, v->p[V_CHUNK]));
+        w->nchunk = size_ceil_div(tiles, w->chunk);
     } else {
         cut_chunks(w, v->p[V_CHUNK]);
     }
     cut_side(w, &w->a, w->rows, v->p[V_M]);
     cut_side(w, &w->b, w->width, v->p[V_N]);
     w->ngroup = v->p[V_GROUPS];
-    if (w->ngroup > w->nchunk) FAIL("fewer chunks than groups of them");
+    if (w->ngroup > size_about(w->nchunk)) FAIL("fewer chunks than groups of them");
     w->sums = w->taps * w->a.block * w->b.block * w->rows * w->width;
     for (int i = 0; i < 2 && w->winograd; i++) { /* the last block has at least one vector of channels */
         const struct weights_side *s = i ? &w->b : &w->a;
@@ -254,7 +269,7 @@ static void add_variants(const struct solver_context *sc, struct weights *w, int
             v.cost = cost_weights(w);
             v.text = arena_printf(sc->arena, "%dx%d m%lld n%lld k%lld/%d%s", w->rows, w->vectors,
                                   (long long)(w->a.block * w->a.panel), (long long)(w->b.block * w->b.panel),
-                                  (long long)w->nchunk, groups, swap ? " swapped" : "");
+                                  (long long)size_about(w->nchunk), groups, swap ? " swapped" : "");
             variants_add(list, &v);
         }
     }
@@ -323,11 +338,13 @@ static sol_status emit_winograd(const struct solver_context *sc, const struct cl
 
 const struct solver dnn_weights = {.name = "weights",
                                    .blocks = true,
+                                   .dynamic = true,
                                    .applicable = applicable_direct,
                                    .variants = variants_direct,
                                    .emit = emit_direct};
 const struct solver dnn_weights_winograd = {.name = "weights-winograd",
                                             .blocks = true,
+                                            .dynamic = true,
                                             .applicable = applicable_winograd,
                                             .variants = variants_winograd,
                                             .emit = emit_winograd};

@@ -25,7 +25,7 @@ struct weights_level { /* one of the two inner loops of K */
     int tap;                  /* index variable of the result that moves the window, -1: none */
     int64_t taps, step, dist; /* the index in the window's dimension is step * k + dist * tap + .. */
     int dim;                  /* of the operand with the window */
-    int64_t box, nbox;        /* elements in a chunk, at most; number of chunks */
+    int64_t box, nbox;        /* elements in a chunk, at most, a number; number of chunks, a size */
 };
 struct weights_side { /* a or b */
     const struct operand *o;
@@ -46,12 +46,12 @@ struct weights {
     bool winograd;
     int lanes, rows, vectors, width; /* of the micro-kernel */
     struct axes outer, images;
-    int64_t nouter, nimage, image_box, image_nbox;
+    int64_t nouter, nimage, image_box, image_nbox; /* of images there are sizes, of results numbers */
     struct weights_level level[WEIGHTS_LEVELS];
     struct weights_side a, b;
     int64_t taps;                  /* Winograd: points */
-    int64_t tile_rows, tile_cols;  /* Winograd: tiles of an image */
-    int64_t chunk, nchunk, ngroup; /* chunk: for Winograd, the tiles in it */
+    int64_t tile_rows, tile_cols;  /* Winograd: tiles of an image, sizes */
+    int64_t chunk, nchunk, ngroup; /* chunk: for Winograd, the tiles in it; nchunk is a size */
     int64_t sums;                  /* elements of a task's sums */
 };
 #define WEIGHTS_TOGETHER 4 /* panels of a packed together: their pixels share cache lines */
@@ -59,6 +59,7 @@ struct weights {
 #define WEIGHTS_POINTS 6
 
 int64_t weights_tasks(const struct weights *w);
+int64_t weights_tiles(const struct weights *w);   /* Winograd: of all images, a size */
 int64_t weights_scratch(const struct weights *w); /* elements */
 
 /* weights_print.c */
@@ -66,8 +67,7 @@ void weights_print(struct weights *w, struct text *out);
 /* The name of the vector type of the sums. */
 const char *weights_vector(const struct weights *w);
 /* Prints declarations of g0.., the indices in each axis, from `index`, which counts through all axes. */
-void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char ivar,
-                    const char *index);
+void weights_digits(const struct weights *w, struct text *out, const struct axes *x, char ivar, const char *index);
 /* weights_winograd.c prints transforms and the function `chunk_sums`; for the epilogue, the inverse transform of the
  * sums at `at` into vec o[3][3]. */
 void weights_winograd_chunk(const struct weights *w, struct text *out);

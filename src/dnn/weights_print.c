@@ -9,12 +9,12 @@ const char *weights_vector(const struct weights *w)
     return SAY("@%sx%d", w->p.dtype == SOL_F64 ? "f64" : "f32", w->lanes);
 }
 
-void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char ivar,
-                    const char *index)
+void weights_digits(const struct weights *w, struct text *out, const struct axes *x, char ivar, const char *index)
 {
     for (int i = 0; i < x->n; i++) {
-        size /= x->at[i].size;
-        const char *at = text_over(w->p.arena, index, size);
+        int64_t below = 1;
+        for (int k = i + 1; k < x->n; k++) below = size_mul(below, x->at[k].size);
+        const char *at = text_over(w->p.arena, index, below);
         text_line(out, "const int64_t %c%d = %s;", ivar, i, text_modulo(w->p.arena, at, x->at[i].size));
     }
 }
@@ -23,6 +23,13 @@ static void begin(struct text *out, const char *head)
 {
     text_put(out, "%s", head);
     out->indent++;
+}
+/* Of a function with sizes. */
+static void begin_sized(const struct weights *w, struct text *out, const char *name, const char *parameters)
+{
+    text_put(out, "@FUNCTION void @%s(%s%s)\n{\n", name, problem_frame(&w->p), parameters);
+    out->indent++;
+    problem_open_sizes(&w->p, out);
 }
 static void end(struct text *out)
 {
@@ -121,7 +128,7 @@ static void pack_level(const struct weights *w, struct text *out, const struct w
     const char *at = SAY("%s + %s", text_times(w->p.arena, first, l->step), i);
     text_line(out, "const int64_t %s_at = %s;", first, text_plus(w->p.arena, at, s->o->index[l->dim].c));
     text_open(out, "if (%s_at < %d || %s_at >= %lld) {", first, -m->halo_low[l->dim], first,
-              (long long)t->shape[l->dim] + m->halo_high[l->dim]);
+              (long long)size_add(t->shape[l->dim], m->halo_high[l->dim]));
     text_line(out, "for (int64_t q = 0; q < panels; q++) __builtin_memset(%s + q * %lld, 0, %lld);",
               row ? "to_row" : "to", (long long)s->size,
               (long long)((row ? s->extent[WEIGHTS_COLS] : 1) * s->pitch * w->p.bytes));
@@ -133,15 +140,13 @@ static void pack_function(const struct weights *w, struct text *out, const struc
 {
     const char name = s == &w->a ? 'a' : 'b';
     const int64_t valid = last ? s->channels.size - (s->panels - 1) * s->panel : s->panel;
-    text_put(out,
-             "@FUNCTION void @pack_%c%s(const @real *x, @real *panel, int64_t panels, int64_t image, int64_t images, "
-             "int64_t "
-             "row, int64_t rows, int64_t col, int64_t cols)\n{\n",
-             name, last ? "_last" : "");
-    out->indent++;
+    begin_sized(
+        w, out, SAY("pack_%c%s", name, last ? "_last" : ""),
+        "const @real *x, @real *panel, int64_t panels, int64_t image, int64_t images, int64_t row, int64_t rows, "
+        "int64_t col, int64_t cols");
     text_open(out, "for (int64_t i = 0; i < images; i++) {");
     text_line(out, "const int64_t n = image + i;");
-    weights_digits(w, out, &w->images, w->nimage, 'n', "n");
+    weights_digits(w, out, &w->images, 'n', "n");
     struct offset from = {.arena = w->p.arena};
     for (int i = 0; i < w->images.n; i++) offset_add(&from, SAY("n%d", i), axis_stride(&w->images.at[i], s->o->view.s));
     text_line(out, "const @real *const from_image = %s;", offset_from(&from, "x"));
@@ -170,15 +175,15 @@ static void pack_call(const struct weights *w, struct text *out, const struct we
     const char name = s == &w->a ? 'a' : 'b';
     const bool odd = s->channels.size % s->panel;
     const long long step = s->panel * s->stride;
-    const char *pixels = "image, images, row, rows, col, cols";
+    const char *pixels = "image, images, row, rows, col, cols", *frame = problem_frame_argument(&w->p);
     if (odd && s->panels > 1)
         text_line(out, "const int64_t full_%c = @sol_min_i64(%s, %lld);", name, to, (long long)s->panels - 1);
     if (!odd || s->panels > 1)
-        text_line(out, "@pack_%c(%c + %s * INT64_C(%lld), %s, %s - %s, %s);", name, name, from, step, memory,
+        text_line(out, "@pack_%c(%s%c + %s * INT64_C(%lld), %s, %s - %s, %s);", name, frame, name, from, step, memory,
                   odd ? SAY("full_%c", name) : to, from, pixels);
     if (odd)
-        text_line(out, "%s@pack_%c_last(%c + INT64_C(%lld), %s + (%lld - %s) * %lld, 1, %s);",
-                  s->panels > 1 ? SAY("if (%s == %lld) ", to, (long long)s->panels) : "", name, name,
+        text_line(out, "%s@pack_%c_last(%s%c + INT64_C(%lld), %s + (%lld - %s) * %lld, 1, %s);",
+                  s->panels > 1 ? SAY("if (%s == %lld) ", to, (long long)s->panels) : "", name, frame, name,
                   (long long)(s->panels - 1) * step, memory, (long long)s->panels - 1, from, (long long)s->size,
                   pixels);
 }
@@ -206,12 +211,12 @@ static int64_t tap_shift(const struct weights *w, const struct weights_side *s, 
 static void direct_chunk(const struct weights *w, struct text *out)
 {
     const struct weights_level *l = w->level;
-    begin(out, "@FUNCTION void @chunk_sums(const @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, "
-               "int64_t "
-               "m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
+    begin_sized(w, out, "chunk_sums",
+                "const @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, int64_t m0, int64_t m1, "
+                "int64_t n0, int64_t n1, int64_t add");
     text_line(out, "@real *const pack = scratch + %lld;", (long long)(w->a.size * MIN(WEIGHTS_TOGETHER, w->a.block)));
     struct arena *a = w->p.arena;
-    chunk_range(out, "image", text_over(a, "chunk", l[0].nbox * l[1].nbox), w->nimage, w->image_nbox);
+    chunk_range(out, "image", text_over(a, "chunk", size_mul(l[0].nbox, l[1].nbox)), w->nimage, w->image_nbox);
     chunk_range(out, "row", text_modulo(a, text_over(a, "chunk", l[1].nbox), l[0].nbox), l[0].axis.size, l[0].nbox);
     chunk_range(out, "col", text_modulo(a, "chunk", l[1].nbox), l[1].axis.size, l[1].nbox);
     if (w->nchunk == 1) text_line(out, "(void)chunk;");
@@ -245,7 +250,7 @@ static const char *place(void *user, struct text *out, int view)
     const struct weights *w = ((const struct placing *)user)->w;
     const int64_t *s = w->p.view[view].s;
     const char *text = SAY("r * INT64_C(%lld) + v * INT64_C(%lld)", (long long)axis_stride(&w->a.channels, s),
-                           (long long)(axis_stride(&w->b.channels, s) * w->lanes));
+                           (long long)size_mul(axis_stride(&w->b.channels, s), w->lanes));
     (void)out;
     for (int i = 0; i < WEIGHTS_LEVELS; i++)
         if (w->level[i].tap >= 0)
@@ -276,10 +281,12 @@ static void result_function(const struct weights *w, struct text *out, bool last
 {
     const int64_t lanes = last ? w->b.channels.size - (w->b.panels - 1) * w->width : w->width;
     const int valid = (int)(lanes % w->lanes);
-    text_put(out, "@FUNCTION void @result%s(const @real *sums, int64_t rows", last ? "_last" : "");
+    text_put(out, "@FUNCTION void @result%s(%sconst @real *sums, int64_t rows", last ? "_last" : "",
+             problem_frame(&w->p));
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
+    problem_open_sizes(&w->p, out);
     epilogue_parameters_used(&w->p, out);
     text_open(out, "for (int64_t r = 0; r < rows; r++) {");
     if (lanes >= w->lanes) {
@@ -314,23 +321,22 @@ static void panel_results(const struct weights *w, struct text *out)
     const struct problem *p = &w->p;
     const bool odd = w->b.channels.size % w->width;
     const struct weights_side *a = &w->a;
-    begin(out, "@FUNCTION void @results(char *const *p, const @real *sums, int64_t g, int64_t m, int64_t n0, int64_t "
-               "n1)\n{\n");
+    begin_sized(w, out, "results", "char *const *p, const @real *sums, int64_t g, int64_t m, int64_t n0, int64_t n1");
     text_line(out, "(void)p, (void)g;");
-    weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
+    weights_digits(w, out, &w->outer, 'g', "g");
     text_line(out, "const int64_t rows = @sol_min_i64(%d, %lld - m * %d);", w->rows, (long long)a->channels.size,
               w->rows);
     text_open(out, "for (int64_t n = n0; n < n1; n++) {");
     for (int last = 0; last < 2; last++) {
         if (last ? !odd : odd && w->b.panels == 1) continue;
         if (odd && w->b.panels > 1) text_line(out, last ? "else" : "if (n < %lld)", (long long)w->b.panels - 1);
-        text_put(out, "%*s@result%s(sums + (n - n0) * %d, rows", out->indent * 4, "", last ? "_last" : "",
-                 w->rows * w->width);
+        text_put(out, "%*s@result%s(%ssums + (n - n0) * %d, rows", out->indent * 4, "", last ? "_last" : "",
+                 problem_frame_argument(p), w->rows * w->width);
         for (int i = 0; i < p->nview; i++) {
             const struct view *v = &p->view[i];
             struct offset at = {.arena = p->arena, .constant = v->c};
-            offset_add(&at, "m", axis_stride(&a->channels, v->s) * w->rows);
-            offset_add(&at, "n", axis_stride(&w->b.channels, v->s) * w->width);
+            offset_add(&at, "m", size_mul(axis_stride(&a->channels, v->s), w->rows));
+            offset_add(&at, "n", size_mul(axis_stride(&w->b.channels, v->s), w->width));
             for (int k = 0; k < w->outer.n; k++) offset_add(&at, SAY("g%d", k), axis_stride(&w->outer.at[k], v->s));
             text_put(out, ", %s",
                      offset_from(&at, SAY("(%s%s *)p[%d]", v->node ? "const " : "",
@@ -378,6 +384,7 @@ static const char *operand_at(const struct weights *w, const struct weights_side
 static void sums_step(const struct weights *w, struct text *out)
 {
     const long long tile = (long long)w->rows * w->width;
+    const char *frame = problem_frame_argument(&w->p);
     kernel_open(out, 0);
     text_line(out, "@real *const scratch = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
@@ -390,17 +397,20 @@ static void sums_step(const struct weights *w, struct text *out)
         text_line(out, "const int64_t at = task, chunk0 = 0, chunk1 = %lld;", (long long)w->nchunk);
     }
     block_digits(w, out, "at");
-    weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
+    weights_digits(w, out, &w->outer, 'g', "g");
     if (w->ngroup > 1)
         text_line(out, "@real *const sums = (@real *)p[%d] + task * INT64_C(%lld);", problem_work(&w->p),
                   (long long)w->sums);
     else
         text_line(out, "@real *const sums = scratch + INT64_C(%lld);", (long long)(weights_scratch(w) - w->sums));
+    if (size_varies(w->nchunk)) /* fewer chunks than groups, or none */
+        text_line(out, "if (chunk0 == chunk1) __builtin_memset(sums, 0, INT64_C(%lld));",
+                  (long long)(w->sums * w->p.bytes));
     text_line(out, "for (int64_t chunk = chunk0; chunk < chunk1; chunk++)");
-    text_line(out, "    @chunk_sums(%s, %s,", operand_at(w, &w->a), operand_at(w, &w->b));
+    text_line(out, "    @chunk_sums(%s%s, %s,", frame, operand_at(w, &w->a), operand_at(w, &w->b));
     text_line(out, "               scratch, sums, chunk, m0, m1, n0, n1, chunk > chunk0);");
     if (w->ngroup == 1)
-        text_line(out, "for (int64_t m = m0; m < m1; m++) @results(p, sums + (m - m0) * %lld, g, m, n0, n1);",
+        text_line(out, "for (int64_t m = m0; m < m1; m++) @results(%sp, sums + (m - m0) * %lld, g, m, n0, n1);", frame,
                   (long long)w->b.block * tile);
     text_close(out, "}");
     end(out);
@@ -414,8 +424,9 @@ static void total_step(const struct weights *w, struct text *out)
               text_modulo(w->p.arena, "task", w->a.block));
     block_digits(w, out, "at");
     text_line(out, "if (m0 + i >= m1) continue;");
-    text_line(out, "@results(p, (const @real *)p[%d] + at * INT64_C(%lld) + i * %lld, g, m0 + i, n0, n1);",
-              problem_work(&w->p), (long long)(w->sums * w->ngroup), (long long)w->b.block * w->rows * w->width);
+    text_line(out, "@results(%sp, (const @real *)p[%d] + at * INT64_C(%lld) + i * %lld, g, m0 + i, n0, n1);",
+              problem_frame_argument(&w->p), problem_work(&w->p), (long long)(w->sums * w->ngroup),
+              (long long)w->b.block * w->rows * w->width);
     text_close(out, "}");
     text_line(out, "(void)f, (void)worker;");
     end(out);

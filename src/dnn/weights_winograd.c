@@ -65,8 +65,8 @@ static void tile_range(const struct weights *w, struct text *out, const struct w
     int64_t low = 0, high = l->axis.size;
     if (s->window) {
         const int64_t c = s->o->index[l->dim].c;
-        low = -m->halo_low[l->dim] - c;
-        high = w->p.loops->tensors.at[s->o->tensor].shape[l->dim] + m->halo_high[l->dim] - c;
+        low = size_sub(-m->halo_low[l->dim], c);
+        high = size_sub(size_add(w->p.loops->tensors.at[s->o->tensor].shape[l->dim], m->halo_high[l->dim]), c);
     }
     text_line(out, "const int64_t %s0 = @sol_max_i64(0, %lld - %s), %s1 = @sol_min_i64(%d, %lld - %s);", name,
               (long long)low, name, name, side_points(s), (long long)high, name);
@@ -78,13 +78,15 @@ static void tile_function(const struct weights *w, struct text *out, const struc
     const int n = side_points(s);
     const int64_t *v = s->o->view.s;
     const long long rows = axis_stride(&w->level[0].axis, v), cols = axis_stride(&w->level[1].axis, v);
-    text_put(out, "@FUNCTION void @tile_%c(const @real *x, int64_t tile, int64_t channels, @real *edge, @real *t)\n{\n",
-             name);
+    text_put(out,
+             "@FUNCTION void @tile_%c(%sconst @real *x, int64_t tile, int64_t channels, @real *edge, @real *t)\n{\n",
+             name, problem_frame(&w->p));
     out->indent++;
+    problem_open_sizes(&w->p, out);
     text_line(out, "const int64_t row = tile / %lld %% %lld * %d, col = tile %% %lld * %d, n = tile / %lld;",
               (long long)w->tile_cols, (long long)w->tile_rows, WEIGHTS_M, (long long)w->tile_cols, WEIGHTS_M,
-              (long long)(w->tile_rows * w->tile_cols));
-    weights_digits(w, out, &w->images, w->nimage, 'n', "n");
+              (long long)size_mul(w->tile_rows, w->tile_cols));
+    weights_digits(w, out, &w->images, 'n', "n");
     const char *from = SAY("x + row * INT64_C(%lld) + col * INT64_C(%lld)", rows, cols);
     for (int i = 0; i < w->images.n; i++)
         from = SAY("%s + n%d * INT64_C(%lld)", from, i, (long long)axis_stride(&w->images.at[i], v));
@@ -111,7 +113,7 @@ static void tile_function(const struct weights *w, struct text *out, const struc
 void weights_winograd_chunk(const struct weights *w, struct text *out)
 {
     const struct weights_side *a = &w->a, *b = &w->b;
-    const long long tiles = w->nimage * w->tile_rows * w->tile_cols, points = w->taps;
+    const long long tiles = weights_tiles(w), points = w->taps;
     winograd_print_lines(WEIGHTS_POINTS, WEIGHTS_M, out);
     text_put(out, "@TABLE @real @c23 = 0.66666666666666666667, @c16 = 0.16666666666666666667;\n%s", lines);
     transform_function(w, out, a, 'a');
@@ -119,9 +121,11 @@ void weights_winograd_chunk(const struct weights *w, struct text *out)
     tile_function(w, out, a, 'a');
     tile_function(w, out, b, 'b');
     text_put(out,
-             "@FUNCTION void @chunk_sums(const @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, "
-             "int64_t m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
+             "@FUNCTION void @chunk_sums(%sconst @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, "
+             "int64_t m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n",
+             problem_frame(&w->p));
     out->indent++;
+    problem_open_sizes(&w->p, out);
     text_line(out, "@real *const pack = scratch + %lld, *const edge = pack + %lld;", (long long)a->size,
               (long long)b->size);
     text_line(out, "const int64_t t0 = chunk * %lld / %lld, tiles = (chunk + 1) * %lld / %lld - t0;", tiles,
@@ -132,8 +136,9 @@ void weights_winograd_chunk(const struct weights *w, struct text *out)
         text_line(out, "const int64_t c%s = %s0 * %lld, channels_%s = @sol_min_i64(%lld, %s1 * %lld) - c%s;", m, m,
                   (long long)s->panel, m, (long long)s->channels.size, m, (long long)s->panel, m);
         text_line(out,
-                  "for (int64_t t = 0; t < tiles; t++) @tile_%c(%c + c%s, t0 + t, channels_%s, edge, %s + t * %lld);",
-                  i ? 'b' : 'a', i ? 'b' : 'a', m, m, i ? "pack" : "scratch", (long long)s->pitch);
+                  "for (int64_t t = 0; t < tiles; t++) @tile_%c(%s%c + c%s, t0 + t, channels_%s, edge, %s + t * %lld);",
+                  i ? 'b' : 'a', problem_frame_argument(&w->p), i ? 'b' : 'a', m, m, i ? "pack" : "scratch",
+                  (long long)s->pitch);
     }
     text_line(out, "for (int64_t x = 0; x < %lld; x++)", points);
     text_line(out, "    for (int64_t n = 0; n < n1 - n0; n++)");
