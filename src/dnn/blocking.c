@@ -104,13 +104,16 @@ static void make_tile(struct blocking *b)
     if (b->rows > 1 && !size_varies(h)) b->rows = (int)ceil_div(h, ceil_div(h, b->rows));
 }
 
-#define FEW_TILES 16 /* of a block of an axis that varies, even if the hint says that there are fewer */
+/* Tiles of a block of an axis that varies, even if the hint says that there are fewer; and where each block packs b. */
+#define FEW_TILES 16
+#define FEW_TILES_PACKED 64
 
 /* Tiles of a block in an axis of `strips` of them, about; all of them if there are not many more than that. */
 static int64_t strips_of(const struct blocking *b, int axis, int64_t strips, int64_t left, bool whole)
 {
+    const int few = b->options.source == B_SCRATCH ? FEW_TILES_PACKED : FEW_TILES;
     if (!whole) return MIN(strips, MAX(1, left));
-    return size_varies(b->m.at[axis].size) && axis == b->m.n - 1 ? MAX(strips, MIN(left, FEW_TILES)) : strips;
+    return size_varies(b->m.at[axis].size) && axis == b->m.n - 1 ? MAX(strips, MIN(left, few)) : strips;
 }
 
 /* Chooses boxes of about options.tiles tiles; they grow along columns first, then rows, then images. */
