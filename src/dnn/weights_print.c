@@ -174,7 +174,7 @@ static void pack_call(const struct weights *w, struct text *out, const struct we
 {
     const char name = s == &w->a ? 'a' : 'b';
     const bool odd = s->channels.size % s->panel;
-    const long long step = s->panel * s->stride;
+    const long long step = size_mul(s->panel, s->stride);
     const char *pixels = "image, images, row, rows, col, cols", *frame = problem_frame_argument(&w->p);
     if (odd && s->panels > 1)
         text_line(out, "const int64_t full_%c = @sol_min_i64(%s, %lld);", name, to, (long long)s->panels - 1);
@@ -184,7 +184,7 @@ static void pack_call(const struct weights *w, struct text *out, const struct we
     if (odd)
         text_line(out, "%s@pack_%c_last(%s%c + INT64_C(%lld), %s + (%lld - %s) * %lld, 1, %s);",
                   s->panels > 1 ? SAY("if (%s == %lld) ", to, (long long)s->panels) : "", name, frame, name,
-                  (long long)(s->panels - 1) * step, memory, (long long)s->panels - 1, from, (long long)s->size,
+                  (long long)size_mul(s->panels - 1, step), memory, (long long)s->panels - 1, from, (long long)s->size,
                   pixels);
 }
 
