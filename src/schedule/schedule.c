@@ -430,6 +430,44 @@ static void find_backward_params(struct schedule *s)
         }
 }
 
+/* -- arithmetic on the names of sizes that vary (size.h) gives numbers that no table may have */
+
+static bool is_quantity(const struct schedule *s, int64_t v)
+{
+    return v < SIZE_POISON || size_varies(v) || (v >= SOL_SIZE && v < SOL_SIZE + s->plan->g->dims.n + s->nplaced);
+}
+
+static sol_status check_step(const struct schedule *s, const struct schedule_step *st)
+{
+    int64_t bad = is_quantity(s, st->tasks) ? 0 : st->tasks;
+    for (int k = 0; k < st->noperand; k++)
+        if (!is_quantity(s, st->place[k].offset)) bad = st->place[k].offset;
+    if (!bad) return SOL_OK;
+    return ctx_fail(s->plan->ctx, SOL_ERR_INTERNAL, "schedule: %s: %lld results from arithmetic on a size that varies",
+                    st->label, (long long)bad);
+}
+
+static sol_status check_quantities(const struct schedule *s)
+{
+    for (int i = 0; i < s->buffers.n; i++) {
+        const struct sol_buffer *b = &s->buffers.at[i];
+        if (!is_quantity(s, b->bytes) || !is_quantity(s, b->offset))
+            return ctx_fail(s->plan->ctx, SOL_ERR_INTERNAL,
+                            "schedule: buffer %d: %lld bytes at %lld result from arithmetic on a size that varies", i,
+                            (long long)b->bytes, (long long)b->offset);
+    }
+    for (int i = 0; i < PROGRAMS; i++) {
+        const struct schedule_program *pr = &s->program[i];
+        if (!is_quantity(s, pr->scratch_bytes) || !is_quantity(s, pr->workspace_bytes))
+            return ctx_fail(s->plan->ctx, SOL_ERR_INTERNAL,
+                            "schedule: %s: memory of %lld and %lld bytes results from arithmetic on a size that varies",
+                            program_name((enum program)i), (long long)pr->scratch_bytes,
+                            (long long)pr->workspace_bytes);
+        for (int k = 0; k < pr->steps.n; k++) TRY(check_step(s, &pr->steps.at[k]));
+    }
+    return SOL_OK;
+}
+
 sol_status schedule_make(struct plan *p, struct schedule **out_s)
 {
     struct schedule *s = NEW(p->arena, struct schedule);
@@ -446,6 +484,8 @@ sol_status schedule_make(struct plan *p, struct schedule **out_s)
     for (int i = 0; i < PROGRAMS; i++) set_places(s, &s->program[i]);
     find_depends(s);
     find_backward_params(s);
+    TRY(ctx_check(p->ctx));
+    TRY(check_quantities(s));
     *out_s = s;
-    return ctx_check(p->ctx);
+    return SOL_OK;
 }
