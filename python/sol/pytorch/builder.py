@@ -169,9 +169,8 @@ class Builder:
     def scalar(self, value: Number | forms.Size, dtype: torch.dtype) -> Value:
         """A scalar: a constant, or a size that varies."""
         name = sol_name(dtype)
-        if isinstance(value, forms.Size):  # the last of 1, 2, .., value
-            numbers = self.layer("Range", n=value, start=1.0, step=1.0, to=name)
-            return self.reshape(self.slice(numbers, 0, value - 1, value), [])
+        if isinstance(value, forms.Size):
+            return self.reshape(self.layer("Sizes", sizes=[value], to=name), [])
         value = convert(value, dtype)
         key = (name, repr(value))
         if key not in self._scalars:

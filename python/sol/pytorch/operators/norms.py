@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from .. import forms
 from ..builder import Builder, Value, axis_of
 from .contract import _each
 from .table import op, shape
@@ -35,8 +36,17 @@ def _batch_norm(
     if training and mean is not None and var is not None:
         n = math.prod(x.shape) // max(x.shape[1], 1)
         b.write("running_mean", _mixed(b, mean, batch_mean, momentum))
-        b.write("running_var", _mixed(b, var, b.mul(batch_var, n / max(n - 1, 1)), momentum))
+        b.write("running_var", _mixed(b, var, _unbiased(b, batch_var, n), momentum))
     return y
+
+
+def _unbiased(b: Builder, var: Value, n: int | forms.Size) -> Value:
+    """A variance of n values that was divided by n, divided by n - 1."""
+    less = forms.most(n - 1, 1)
+    if not isinstance(n, forms.Size):
+        return b.mul(var, n / less)
+    ratio = b.div(b.scalar(n, torch.float64), b.scalar(less, torch.float64))
+    return b.mul(var, b.cast(ratio, var.dtype))
 
 
 def _mixed(b: Builder, old: Value, new: Value, momentum: float) -> Value:
@@ -115,7 +125,7 @@ def instance_norm(
         axes, n = list(range(2, x.ndim)), math.prod(x.shape[2:])
         means, variances = b.reduce("Mean", x, axes), b.reduce("Var", x, axes, correction=0)
         b.write("running_mean", _mixed(b, running_mean, b.reduce("Mean", means, 0), momentum))
-        unbiased = b.mul(b.reduce("Mean", variances, 0), n / max(n - 1, 1))
+        unbiased = _unbiased(b, b.reduce("Mean", variances, 0), n)
         b.write("running_var", _mixed(b, running_var, unbiased, momentum))
     return b.layer("InstanceNorm", x, weight, bias, e=float(eps))
 
