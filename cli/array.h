@@ -15,12 +15,14 @@ enum cli_exit {
     EXIT_FAILED = 4    /* files, compiler, memory, running */
 };
 
+enum { ARRAY_DIMS = 12 };
+
 /* An array; its memory comes from malloc. */
 struct array {
     const char *name;
     enum sol_dtype dtype;
     int ndim;
-    int64_t shape[12], elements;
+    int64_t shape[ARRAY_DIMS], elements;
     size_t bytes;
     void *data;
 };

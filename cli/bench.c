@@ -38,7 +38,7 @@ int cmd_bench(struct cli *c)
     struct call call = {0};
     double first = 0, *seconds = calloc((size_t)c->o.rounds, sizeof *seconds);
     if (!seconds) return cli_error(EXIT_FAILED, "not enough memory");
-    int code = model_load(c, &m, 1);
+    int code = model_load(c, &m, OPEN_ONE);
     if (!code) print_open(stderr, &m, &c->o);
     if (!code) code = model_compile(c, &m);
     if (!code) code = call_make(c, &m, true, &call);
@@ -56,7 +56,7 @@ int cmd_bench(struct cli *c)
         printf("%s: median %s, least %s, %d rounds\n", c->o.file, human_time(seconds[c->o.rounds / 2], median),
                human_time(seconds[0], least), c->o.rounds);
         printf("read %.2f s, compile %.2f s, first call %s\n", m.load_s, m.compile_s, human_time(first, call_time));
-        print_memory(m.net);
+        print_memory(c, &m);
         print_process();
         if (c->o.profile) code = print_profile(c, m.net);
     }

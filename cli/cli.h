@@ -7,6 +7,7 @@
 #include "sol/onnx.h"
 
 #define MOST_ITEMS 256
+#define MOST_DIMS 32 /* that vary (sol_graph_dim) */
 
 struct pair { /* NAME=VALUE as given */
     const char *name, *value;
@@ -57,6 +58,14 @@ struct model {
     struct sol_net *net;
     struct sol_params *params;
     double load_s, compile_s;
+    struct array given[MOST_ITEMS], fixed[MOST_ITEMS]; /* the files of --input, until a call takes them, and of --fix */
+    int64_t dims[MOST_DIMS];                           /* of a call, if sizes vary */
+};
+/* What sizes are that the model leaves open and --dim does not say. */
+enum {
+    OPEN_GIVEN = 0,  /* those of the files of --input; others are an error */
+    OPEN_ONE = 1,    /* those of the files, or 1 */
+    OPEN_VARIES = 2, /* they vary */
 };
 struct call {
     int nin, nout;
@@ -64,20 +73,25 @@ struct call {
     const void **inputs;
     void **outputs;
 };
-/* Loads the model with --dim, --fix and the shapes of --input. open_size: the size of dimensions that are still open;
- * 0: an open dimension is an error. */
-int model_load(struct cli *c, struct model *m, int64_t open_size);
+/* Loads the model with --dim and --fix. how: a set, of which the first that is possible counts: OPEN_VARIES, OPEN_ONE,
+ * OPEN_GIVEN, which is in every set. */
+int model_load(struct cli *c, struct model *m, unsigned how);
 int model_compile(struct cli *c, struct model *m);
+/* Loads and compiles the network of all sizes, and finds the sizes of the files of --input. If there is no such
+ * network, or they do not fit it, the network of their sizes alone. call: a call follows, which needs files. */
+int model_make(struct cli *c, struct model *m, bool call);
 void model_free(struct model *m);
-int call_make(struct cli *c, const struct model *m, bool random,
+int call_make(struct cli *c, struct model *m, bool random,
               struct call *out_call); /* inputs come from --input or are random */
 int call_run(struct cli *c, const struct model *m, struct call *call, double *out_s);
 void call_free(struct call *call);
-void print_io(const struct sol_io *io, const char *indent);
+void print_io(struct cli *c, const struct sol_io *io, const char *indent);
 /* Prints the sizes that the model leaves open, and their values, in one line. Sizes that the options give are left
  * out. */
 void print_open(FILE *to, const struct model *m, const struct options *given);
-void print_memory(const struct sol_net *net);
+void print_sizes(struct cli *c, const struct model *m); /* the open sizes: which vary, and why others do not */
+void print_hints(const struct model *m);                /* " at batch=8": the sizes that estimates are for */
+void print_memory(struct cli *c, const struct model *m);
 void print_process(void);                                              /* prints the process's peak memory */
 bool array_read(struct cli *c, const char *path, struct array *out_a); /* .npy, or .pb as in ONNX's test data */
 double now_s(void);

@@ -4,11 +4,10 @@
 int cmd_compile(struct cli *c)
 {
     struct model m;
-    int code = model_load(c, &m, 0);
-    if (!code) code = model_compile(c, &m);
+    int code = model_make(c, &m, false);
     if (!code) {
         printf("%s: read in %.2f s, compiled in %.2f s\n", c->o.file, m.load_s, m.compile_s);
-        print_memory(m.net);
+        print_memory(c, &m);
     }
     model_free(&m);
     return code;

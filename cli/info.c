@@ -28,7 +28,7 @@ int cmd_info(struct cli *c)
     if (c->o.layers) return list_layers();
     if (!c->o.file) return cli_error(EXIT_USAGE, "usage: sol info NET.onnx [OPTIONS]");
     struct model m;
-    int code = model_load(c, &m, 1);
+    int code = model_load(c, &m, c->o.ninputs ? OPEN_ONE : OPEN_VARIES | OPEN_ONE);
     if (code) return code;
     char text[32];
     int64_t count, elements, bytes = parameter_bytes(m.onnx, &elements);
@@ -36,14 +36,14 @@ int cmd_info(struct cli *c)
     printf("%s: %s\ninputs:\n", c->o.file, sol_onnx_about(m.onnx));
     for (int i = 0; i < sol_onnx_inputs(m.onnx); i++) {
         struct sol_io io = sol_onnx_input(m.onnx, i);
-        print_io(&io, "  ");
+        print_io(c, &io, "  ");
     }
     const char *name;
-    print_open(stdout, &m, NULL);
+    print_sizes(c, &m);
     printf("outputs:\n");
     for (int i = 0; i < sol_onnx_outputs(m.onnx); i++) {
         struct sol_io io = sol_onnx_output(m.onnx, i);
-        print_io(&io, "  ");
+        print_io(c, &io, "  ");
     }
     printf("operators:\n");
     for (int i = 0; (name = sol_onnx_operator(m.onnx, i, &count)); i++)
@@ -51,14 +51,16 @@ int cmd_info(struct cli *c)
     sol_graph_work(sol_onnx_graph(m.onnx), &flops, &moved);
     printf("parameters: %d, %lld values, %s\n", sol_onnx_weights(m.onnx), (long long)elements,
            human_bytes(bytes, text));
-    printf("operations: %s\n", human_count(flops, "FLOP", text));
+    printf("operations: %s", human_count(flops, "FLOP", text));
+    print_hints(&m);
+    printf("\n");
     for (int i = 0; i < sol_onnx_weights(m.onnx) && c->o.verbose; i++) {
         struct sol_io io = sol_onnx_weight(m.onnx, i);
-        print_io(&io, "  parameter ");
+        print_io(c, &io, "  parameter ");
     }
     if (c->o.memory) {
         code = model_compile(c, &m);
-        if (!code) print_memory(m.net);
+        if (!code) print_memory(c, &m);
     }
     model_free(&m);
     return code;

@@ -6,6 +6,8 @@
 
 #include "cli.h"
 
+enum { SHAPE_ROOM = 512, WHY_ROOM = 2 * SHAPE_ROOM + 256 };
+
 double now_s(void)
 {
     struct timespec t;
@@ -33,11 +35,22 @@ const char *human_time(double seconds, char out[32])
     return out;
 }
 
-void print_io(const struct sol_io *io, const char *indent)
+/* "f32[#0, 4]": sizes may vary */
+static const char *shape_text(struct cli *c, const struct sol_io *io, char out[SHAPE_ROOM])
 {
-    printf("%s%s  ", indent, io->name);
-    shape_print(stdout, io->dtype, io->ndim, io->shape);
-    printf("\n");
+    size_t n = (size_t)snprintf(out, SHAPE_ROOM, "%s[", dtype_text(io->dtype));
+    for (int i = 0; i < io->ndim && n < SHAPE_ROOM; i++) {
+        n += (size_t)snprintf(out + n, SHAPE_ROOM - n, "%s", i ? ", " : "");
+        if (n < SHAPE_ROOM) n += sol_size_text(c->ctx, io->shape[i], out + n, SHAPE_ROOM - n);
+    }
+    if (n < SHAPE_ROOM) snprintf(out + n, SHAPE_ROOM - n, "]");
+    return out;
+}
+
+void print_io(struct cli *c, const struct sol_io *io, const char *indent)
+{
+    char shape[SHAPE_ROOM];
+    printf("%s%s  %s\n", indent, io->name, shape_text(c, io, shape));
 }
 
 static bool has_dim(const struct options *o, const char *name)
@@ -45,6 +58,57 @@ static bool has_dim(const struct options *o, const char *name)
     for (int i = 0; o && i < o->ndims; i++)
         if (!strcmp(o->dims[i].name, name)) return true;
     return false;
+}
+
+static bool varies(const struct model *m)
+{
+    int64_t size;
+    for (int i = 0; sol_onnx_open(m->onnx, i, &size); i++)
+        if (sol_size_varies(size)) return true;
+    return false;
+}
+
+/* "batch = #0, at least 1, a multiple of 4" or "m = #0: node 'a' (Add): .." */
+static void print_size(struct cli *c, const char *name, int64_t size, const char *why)
+{
+    char text[SHAPE_ROOM];
+    struct sol_dim_limits limits = {0};
+    sol_size_text(c->ctx, size, text, sizeof text);
+    printf("  %s = %s", name, text);
+    if (!why && sol_size_limits(size, &limits)) {
+        if (limits.max && limits.max < INT32_MAX) /* which the reader takes where there is no other limit */
+            printf(", %lld..%lld", (long long)limits.min, (long long)limits.max);
+        else
+            printf(", at least %lld", (long long)limits.min);
+        if (limits.multiple > 1) printf(", a multiple of %lld", (long long)limits.multiple);
+    }
+    printf("%s%s\n", why ? ": " : "", why ? why : "");
+}
+
+void print_sizes(struct cli *c, const struct model *m)
+{
+    int64_t size;
+    const char *name;
+    bool known = varies(m);
+    for (int i = 0; sol_onnx_open(m->onnx, i, &size); i++) known |= sol_onnx_open_why(m->onnx, i) != NULL;
+    if (!known) {
+        print_open(stdout, m, NULL);
+        return;
+    }
+    for (int i = 0; (name = sol_onnx_open(m->onnx, i, &size)); i++) {
+        if (!i) printf("open sizes:\n");
+        print_size(c, name, size, sol_onnx_open_why(m->onnx, i));
+    }
+}
+
+void print_hints(const struct model *m)
+{
+    int64_t size;
+    const char *name;
+    int n = 0;
+    for (int i = 0; (name = sol_onnx_open(m->onnx, i, &size)); i++)
+        if (sol_size_varies(size) && !sol_onnx_open_why(m->onnx, i))
+            printf("%s%s=%lld", n++ ? ", " : " at ", name, (long long)sol_size_hint(size));
 }
 
 void print_open(FILE *to, const struct model *m, const struct options *given)
@@ -57,20 +121,25 @@ void print_open(FILE *to, const struct model *m, const struct options *given)
     if (n) fprintf(to, " (--dim NAME=SIZE for others)\n");
 }
 
-void print_memory(const struct sol_net *net)
+void print_memory(struct cli *c, const struct model *model)
 {
     struct sol_memory m;
-    char text[32];
-    sol_net_memory(net, &m);
+    char text[32], *formula = NULL;
+    sol_net_memory(model->net, &m);
     const struct {
         const char *what;
         int64_t bytes;
     } rows[] = {{"parameters", m.params}, {"prepared", m.prepared},   {"inputs", m.inputs},
                 {"outputs", m.outputs},   {"workspace", m.workspace}, {"peak", m.peak}};
-    printf("memory:");
+    printf("memory");
+    print_hints(model);
+    printf(":");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("%s %s %s", i ? "," : "", rows[i].what, human_bytes(rows[i].bytes, text));
     printf("\n");
+    if (sol_net_dims(model->net) && !sol_net_memory_print(model->net, &formula))
+        printf("peak at other sizes: about %s\n", formula);
+    sol_free(c->ctx, formula);
 }
 
 /* Reads VmHWM. getrusage would also count what the process used before it became this command. */
@@ -112,94 +181,195 @@ static int read_files(struct cli *c, const struct pair *list, int n, struct arra
     return EXIT_GOOD;
 }
 
-/* Sizes that the model leaves open come from --dim, from the input files, or are open_size. */
-int model_load(struct cli *c, struct model *m, int64_t open_size)
+/* Reads the model in the first of the ways in `how` that is possible. Where all fail, the message is that of the
+ * sizes given, which says most. */
+static sol_status read_model(struct cli *c, struct model *m, unsigned how)
 {
+    static const unsigned ways[] = {OPEN_VARIES, OPEN_ONE, OPEN_GIVEN};
     const struct options *o = &c->o;
-    struct array inputs[MOST_ITEMS] = {0}, fixed[MOST_ITEMS] = {0};
     struct sol_onnx_value values[MOST_ITEMS];
     struct sol_onnx_shape shapes[MOST_ITEMS];
+    sol_status status = SOL_OK;
+    for (int i = 0; i < o->ninputs; i++)
+        shapes[i] = (struct sol_onnx_shape){o->inputs[i].name, i, m->given[i].ndim, m->given[i].shape};
+    for (int i = 0; i < o->nfixed; i++) {
+        const struct array *a = &m->fixed[i];
+        values[i] = (struct sol_onnx_value){o->fixed[i].name, a->dtype, a->ndim, a->shape, a->data};
+    }
+    double start = now_s();
+    for (int i = 0; i < 3; i++) {
+        if (ways[i] & ~how) continue;
+        const bool vary = ways[i] == OPEN_VARIES; /* for all sizes: it does not depend on those of these files */
+        struct sol_onnx_options options = {.size = sizeof options,
+                                           .ndims = o->ndims,
+                                           .dims = o->dims,
+                                           .nvalues = o->nfixed,
+                                           .values = values,
+                                           .nshapes = vary ? 0 : o->ninputs,
+                                           .shapes = shapes,
+                                           .open_size = ways[i] == OPEN_ONE,
+                                           .vary = vary};
+        status = sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
+        if (!status) break;
+    }
+    m->load_s = now_s() - start;
+    return status;
+}
+
+int model_load(struct cli *c, struct model *m, unsigned how)
+{
+    const struct options *o = &c->o;
     *m = (struct model){0};
     if (o->nsizes)
         return cli_error(EXIT_USAGE, "--dim %s: only `sol deploy` takes several sizes", o->dims[o->sized].name);
-    int code = read_files(c, o->inputs, o->ninputs, inputs);
-    if (!code) code = read_files(c, o->fixed, o->nfixed, fixed);
-    for (int i = 0; i < o->ninputs; i++)
-        shapes[i] = (struct sol_onnx_shape){o->inputs[i].name, i, inputs[i].ndim, inputs[i].shape};
-    for (int i = 0; i < o->nfixed; i++)
-        values[i] =
-            (struct sol_onnx_value){o->fixed[i].name, fixed[i].dtype, fixed[i].ndim, fixed[i].shape, fixed[i].data};
-    struct sol_onnx_options options = {.size = sizeof options,
-                                       .ndims = o->ndims,
-                                       .dims = o->dims,
-                                       .nvalues = o->nfixed,
-                                       .values = values,
-                                       .nshapes = o->ninputs,
-                                       .shapes = shapes,
-                                       .open_size = open_size};
-    double start = now_s();
-    sol_status status = code ? SOL_OK : sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
-    if (status && open_size) { /* an open size may be the cause, and saying so is the better message */
-        options.open_size = 0;
-        status = sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
-    }
-    m->load_s = now_s() - start;
-    for (int i = 0; i < MOST_ITEMS; i++) {
-        array_free(&inputs[i]);
-        array_free(&fixed[i]);
-    }
-    return status ? cli_fail(c, status) : code;
+    int code = read_files(c, o->inputs, o->ninputs, m->given);
+    if (!code) code = read_files(c, o->fixed, o->nfixed, m->fixed);
+    if (code) return code;
+    const sol_status status = read_model(c, m, how);
+    return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 
-int model_compile(struct cli *c, struct model *m)
+static sol_status compile(struct cli *c, struct model *m)
 {
     double start = now_s();
     sol_status status = sol_compile(c->ctx, sol_onnx_graph(m->onnx), &m->net);
     if (!status) status = sol_onnx_bind(m->onnx, m->net, &m->params);
     m->compile_s = now_s() - start;
+    return status;
+}
+
+int model_compile(struct cli *c, struct model *m)
+{
+    const sol_status status = compile(c, m);
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 
-void model_free(struct model *m)
+static void network_free(struct model *m)
 {
     sol_params_destroy(m->params);
     sol_net_destroy(m->net);
     sol_onnx_destroy(m->onnx);
+    m->params = NULL;
+    m->net = NULL;
+    m->onnx = NULL;
 }
 
-static void print_expected(const struct array *a, const struct sol_io *io)
-{
-    fprintf(stderr, "%s: input '%s': expected ", cli_name, io->name);
-    shape_print(stderr, io->dtype, io->ndim, io->shape);
-    fprintf(stderr, ", got ");
-    shape_print(stderr, a->dtype, a->ndim, a->shape);
-    fprintf(stderr, "\n");
-}
+/* -- the files of --input, and the sizes of a call */
 
-/* The file of input number i: by its name, or by its position among the files given without a name. */
-static const char *file_of(const struct options *o, const char *name, int i)
+/* The file of input number i: by its name, or by its position among the files given without a name. -1: none. */
+static int file_of(const struct options *o, const char *name, int i)
 {
     for (int k = 0; k < o->ninputs; k++)
-        if (o->inputs[k].name ? !strcmp(o->inputs[k].name, name) : k == i) return o->inputs[k].value;
-    return NULL;
+        if (o->inputs[k].name ? !strcmp(o->inputs[k].name, name) : k == i) return k;
+    return -1;
 }
 
-static int fill(struct cli *c, const struct sol_io *io, int i, bool random, struct array *a)
+static int missing(const char *name)
 {
-    const char *path = file_of(&c->o, io->name, i);
-    if (!path && !random)
-        return cli_error(EXIT_USAGE, "input '%s' is missing: give --input %s=FILE.npy, or --random", io->name,
-                         io->name);
-    if (!path) {
-        if (!array_make(a, io->name, io->dtype, io->ndim, io->shape)) return EXIT_FAILED;
+    return cli_error(EXIT_USAGE, "input '%s' is missing: give --input %s=FILE.npy, or --random", name, name);
+}
+
+/* Sizes that vary fit any. If the array does not fit, `why` is the message. */
+static bool fits(struct cli *c, const struct sol_io *io, const struct array *a, char why[WHY_ROOM])
+{
+    bool good = a->dtype == io->dtype && a->ndim == io->ndim;
+    for (int d = 0; good && d < io->ndim; d++) good = sol_size_varies(io->shape[d]) || a->shape[d] == io->shape[d];
+    if (good) return true;
+    char expected[SHAPE_ROOM], got[SHAPE_ROOM];
+    const struct sol_io file = {.dtype = a->dtype, .ndim = a->ndim, .shape = a->shape};
+    snprintf(why, WHY_ROOM, "input '%s': expected %s, got %s", io->name, shape_text(c, io, expected),
+             shape_text(c, &file, got));
+    return false;
+}
+
+static bool files_fit(struct cli *c, const struct model *m, char why[WHY_ROOM])
+{
+    int used = 0;
+    for (int i = 0; i < sol_onnx_inputs(m->onnx); i++) {
+        const struct sol_io io = sol_onnx_input(m->onnx, i);
+        const int k = file_of(&c->o, io.name, i);
+        used += k >= 0;
+        if (k >= 0 && !fits(c, &io, &m->given[k], why)) return false;
+    }
+    return used == c->o.ninputs;
+}
+
+static bool bind_sizes(struct cli *c, struct model *m, char why[WHY_ROOM])
+{
+    const int n = sol_net_inputs(m->net);
+    const int64_t **shapes = calloc((size_t)n + 1, sizeof *shapes);
+    for (int i = 0; i < n && shapes; i++) {
+        const int k = file_of(&c->o, sol_net_input(m->net, i).name, i);
+        if (k >= 0) shapes[i] = m->given[k].shape;
+    }
+    const sol_status status = shapes ? sol_net_bind(m->net, shapes, m->dims) : SOL_ERR_NOMEM;
+    if (status) snprintf(why, WHY_ROOM, "%s", shapes ? sol_error(c->ctx) : "not enough memory");
+    free(shapes);
+    return !status;
+}
+
+/* The network of these files' sizes alone. why: why they do not fit the network of all sizes; "": it cannot be made. */
+static int compile_for_files(struct cli *c, struct model *m, char why[WHY_ROOM])
+{
+    char now[WHY_ROOM] = "";
+    network_free(m);
+    const sol_status status = read_model(c, m, OPEN_GIVEN);
+    if (status) return *why ? cli_error(EXIT_USAGE, "%s", why) : cli_fail(c, status);
+    if (!files_fit(c, m, now) && *now) return cli_error(EXIT_USAGE, "%s", now);
+    return model_compile(c, m);
+}
+
+int model_make(struct cli *c, struct model *m, bool call)
+{
+    char why[WHY_ROOM] = "";
+    const int code = model_load(c, m, OPEN_VARIES);
+    if (code) return code;
+    for (int i = 0; i < sol_onnx_inputs(m->onnx) && call; i++) {
+        const struct sol_io io = sol_onnx_input(m->onnx, i);
+        if (file_of(&c->o, io.name, i) < 0 && !c->o.ninputs) return missing(io.name);
+    }
+    if (!files_fit(c, m, why)) return compile_for_files(c, m, why);
+    const sol_status status = compile(c, m);
+    if (status && (!varies(m) || status != SOL_ERR_UNSUPPORTED)) return cli_fail(c, status);
+    if (status) return compile_for_files(c, m, why);
+    if (!c->o.ninputs || bind_sizes(c, m, why)) return EXIT_GOOD;
+    return compile_for_files(c, m, why);
+}
+
+void model_free(struct model *m)
+{
+    network_free(m);
+    for (int i = 0; i < MOST_ITEMS; i++) {
+        array_free(&m->given[i]);
+        array_free(&m->fixed[i]);
+    }
+}
+
+/* The input or output at the sizes of the call. */
+static struct sol_io sized(const struct model *m, struct sol_io io, int64_t shape[ARRAY_DIMS])
+{
+    for (int d = 0; d < io.ndim; d++) shape[d] = sol_size_at(io.shape[d], m->dims);
+    io.shape = shape;
+    return io;
+}
+
+/* Moves the array of the input's file, or makes a random one. */
+static int fill(struct cli *c, struct model *m, int i, bool random, struct array *a)
+{
+    int64_t shape[ARRAY_DIMS];
+    const struct sol_io io = sized(m, sol_net_input(m->net, i), shape);
+    char why[WHY_ROOM];
+    const int k = file_of(&c->o, io.name, i);
+    if (k < 0 && !random) return missing(io.name);
+    if (k < 0) {
+        if (!array_make(a, io.name, io.dtype, io.ndim, io.shape)) return EXIT_FAILED;
         array_random(a, &c->o.seed);
         return EXIT_GOOD;
     }
-    if (!array_read(c, path, a)) return EXIT_FAILED;
-    a->name = io->name;
-    if (array_fits(a, io->dtype, io->ndim, io->shape)) return EXIT_GOOD;
-    print_expected(a, io);
-    return EXIT_USAGE;
+    *a = m->given[k];
+    m->given[k] = (struct array){0};
+    a->name = io.name;
+    return fits(c, &io, a, why) ? EXIT_GOOD : cli_error(EXIT_USAGE, "%s", why);
 }
 
 static int check_names(const struct options *o, const struct sol_net *net)
@@ -217,12 +387,13 @@ static int check_names(const struct options *o, const struct sol_net *net)
 }
 
 /* Shows the estimate of memory before the first run, and stops if the machine has less. */
-static int check_memory(const struct cli *c, const struct sol_net *net)
+static int check_memory(struct cli *c, const struct model *model)
 {
     struct sol_memory m;
     char needs[32], has[32];
     double most = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    sol_net_memory(net, &m);
+    const sol_status status = sol_net_memory_at(model->net, model->dims, &m);
+    if (status) return cli_fail(c, status);
     if (c->terminal || c->o.verbose)
         fprintf(stderr, "Estimated Peak Memory Consumption: Inference ~%s\n", human_bytes(m.peak, needs));
     if (most <= 0 || (double)m.peak <= most) return EXIT_GOOD;
@@ -230,7 +401,7 @@ static int check_memory(const struct cli *c, const struct sol_net *net)
                      human_bytes(m.peak, needs), human_bytes((int64_t)most, has));
 }
 
-int call_make(struct cli *c, const struct model *m, bool random, struct call *out_call)
+int call_make(struct cli *c, struct model *m, bool random, struct call *out_call)
 {
     struct call *k = out_call;
     *k = (struct call){.nin = sol_net_inputs(m->net), .nout = sol_net_outputs(m->net)};
@@ -240,14 +411,14 @@ int call_make(struct cli *c, const struct model *m, bool random, struct call *ou
     k->outputs = calloc((size_t)k->nout + 1, sizeof *k->outputs);
     if (!k->in || !k->out || !k->inputs || !k->outputs) return cli_error(EXIT_FAILED, "not enough memory");
     int code = check_names(&c->o, m->net);
-    if (!code) code = check_memory(c, m->net);
+    if (!code) code = check_memory(c, m);
     for (int i = 0; i < k->nin && !code; i++) {
-        struct sol_io io = sol_net_input(m->net, i);
-        code = fill(c, &io, i, random, &k->in[i]);
+        code = fill(c, m, i, random, &k->in[i]);
         k->inputs[i] = k->in[i].data;
     }
     for (int i = 0; i < k->nout && !code; i++) {
-        struct sol_io io = sol_net_output(m->net, i);
+        int64_t shape[ARRAY_DIMS];
+        const struct sol_io io = sized(m, sol_net_output(m->net, i), shape);
         if (!array_make(&k->out[i], io.name, io.dtype, io.ndim, io.shape)) code = EXIT_FAILED;
         k->outputs[i] = k->out[i].data;
     }
@@ -258,7 +429,8 @@ int call_run(struct cli *c, const struct model *m, struct call *call, double *ou
 {
     if (cli_stopped()) return cli_error(EXIT_FAILED, "interrupted");
     double start = now_s();
-    sol_status status = sol_net_run(m->net, m->params, call->inputs, call->outputs, c->o.threads);
+    const struct sol_call at = {m->dims, call->inputs, call->outputs, c->o.threads};
+    sol_status status = sol_net_run_at(m->net, m->params, &at);
     *out_s = now_s() - start;
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }

@@ -48,9 +48,11 @@ int cmd_run(struct cli *c)
     bool fresh = c->o.output_dir && !mkdir(c->o.output_dir, 0777);
     if (c->o.output_dir && !fresh && (errno != EEXIST || stat(c->o.output_dir, &about) || !S_ISDIR(about.st_mode)))
         return cli_error(EXIT_FAILED, "cannot make folder '%s': %s", c->o.output_dir, strerror(errno));
-    int code = model_load(c, &m, c->o.random);
-    if (!code && c->o.random) print_open(stderr, &m, &c->o);
-    if (!code) code = model_compile(c, &m);
+    int code = c->o.random ? model_load(c, &m, OPEN_ONE) : model_make(c, &m, true);
+    if (!code && c->o.random) {
+        print_open(stderr, &m, &c->o);
+        code = model_compile(c, &m);
+    }
     if (!code) code = call_make(c, &m, c->o.random, &call);
     if (!code) code = call_run(c, &m, &call, &seconds);
     for (int i = 0; i < call.nout && !code; i++) {

@@ -60,8 +60,7 @@ static int verify_set(struct cli *c)
     struct model m;
     struct call call = {0};
     double seconds;
-    int code = model_load(c, &m, 0), compared = 0;
-    if (!code) code = model_compile(c, &m);
+    int code = model_make(c, &m, true), compared = 0;
     if (!code) code = call_make(c, &m, false, &call);
     if (!code) code = call_run(c, &m, &call, &seconds);
     for (int i = 0; i < call.nout && code <= EXIT_MISMATCH; i++) {

@@ -140,6 +140,8 @@ int64_t sol_size(enum sol_size_op op, int64_t a, int64_t b);
 int sol_size_varies(int64_t size);
 int sol_size_le(int64_t a, int64_t b); /* is a <= b proven, whatever the dimensions are? */
 int64_t sol_size_hint(int64_t size);   /* its value for the dimensions' hints */
+/* Is it a dimension itself? Then these are its limits. */
+int sol_size_limits(int64_t size, struct sol_dim_limits *out_limits);
 /* Its value where dimension number i is dims[i]. */
 int64_t sol_size_at(int64_t size, const int64_t *dims);
 /* "12*#0+3". Writes at most `room` bytes with the terminator; returns the length of the whole text. Errors: NOMEM (0).

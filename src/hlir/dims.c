@@ -54,6 +54,14 @@ int64_t sol_size_hint(int64_t size)
     return size_hint(size);
 }
 
+int sol_size_limits(int64_t size, struct sol_dim_limits *out_limits)
+{
+    struct size_dim d;
+    if (!size_is_dim(size, &d)) return 0;
+    *out_limits = (struct sol_dim_limits){d.hint, d.min, d.max == SIZE_UNLIMITED ? 0 : d.max, d.multiple};
+    return 1;
+}
+
 int64_t sol_size_at(int64_t size, const int64_t *dims)
 {
     return size_at(size, dims);

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 import onnx
@@ -85,9 +86,90 @@ def test_sizes_come_from_files_in_the_model_s_order(net, tmp_path):
     assert "expected f32[2, 4], got f32[2, 4, 1]" in sol("run", net, "--input", tmp_path / "a.npy", code=USAGE)
 
 
-def test_info_takes_open_sizes_as_one(net):
-    text = sol("info", net)
-    assert "x  f32[1, 4]" in text and "batch=1" in text
+@pytest.fixture
+def halves(tmp_path):
+    """A picture is halved, doubled and added: its height and width are multiples of 2. Weights say the channels."""
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="conv", pads=[1, 1, 1, 1]),
+        node("MaxPool", ["a"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Resize", ["p", "", "scales"], ["u"], mode="nearest"),
+        node("Add", ["u", "a"], ["y"]),
+    ]
+    w = np.random.default_rng(1).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    weights = [tensor("w", w), tensor("scales", np.array([1, 1, 2, 2], np.float32))]
+    m = model(nodes, [info("x", ["batch", None, "height", "width"])], [info("y", None)], weights)
+    m.ir_version = 10
+    onnx.save(m, tmp_path / "halves.onnx")
+    return tmp_path / "halves.onnx"
+
+
+def files(folder):
+    return sorted(p for p in folder.rglob("*") if p.is_file())
+
+
+def test_one_program_serves_all_sizes(halves, tmp_path):
+    cache = "--config", f"cache::folder={tmp_path / 'cache'}"
+    session = ort.InferenceSession(halves, providers=["CPUExecutionProvider"])
+    assert "peak at other sizes: about" in sol("compile", halves, *cache)
+    compiled = files(tmp_path / "cache")
+    assert compiled
+    for shape in ((1, 3, 8, 6), (2, 3, 16, 32), (5, 3, 64, 10)):
+        x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+        np.save(tmp_path / "x.npy", x)
+        sol("run", halves, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path, *cache)
+        y = np.load(tmp_path / "y.npy")
+        np.testing.assert_allclose(y, session.run(None, {"x": x})[0], 1e-4, 1e-5)
+        assert "equal" in sol("verify", halves, "--input", tmp_path / "x.npy", "--expected", tmp_path / "y.npy", *cache)
+        assert files(tmp_path / "cache") == compiled, shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((1, 3, 7, 8), "'height' is 7, expected a multiple of 2"),
+        ((1, 4, 8, 8), "input 'x': expected f32[#0, 3, #1, #2], got f32[1, 4, 8, 8]"),
+        ((3, 8, 8), "input 'x': expected f32[#0, 3, #1, #2], got f32[3, 8, 8]"),
+    ],
+)
+def test_sizes_that_do_not_fit(halves, tmp_path, shape, text):
+    np.save(tmp_path / "x.npy", np.zeros(shape, np.float32))
+    error = sol("run", halves, "--input", tmp_path / "x.npy", code=USAGE)
+    assert text in error and error.count("\n") == 1, error
+
+
+def test_files_that_the_program_of_all_sizes_excludes_get_their_own(tmp_path):
+    """Sizes that it takes for equal, of which one is 1 here, and arrays without elements."""
+    m = model([node("Add", ["x", "z"], ["y"])], [info("x", ["n", 4]), info("z", ["m", 4])], [info("y", None)])
+    onnx.save(m, tmp_path / "add.onnx")
+    for n in range(4):
+        np.save(tmp_path / f"{n}.npy", np.full((n, 4), n, np.float32))
+
+    def add(n, k, **options):
+        return sol(
+            "run",
+            tmp_path / "add.onnx",
+            "--input",
+            tmp_path / f"{n}.npy",
+            "--input",
+            f"z={tmp_path / f'{k}.npy'}",
+            **options,
+        )
+
+    assert "y  f32[3, 4]  mean 6," in add(3, 3)
+    assert "y  f32[3, 4]  mean 4," in add(3, 1)
+    assert "y  f32[0, 4]" in add(0, 0)
+    error = add(3, 2, code=USAGE)
+    assert "'n' is 2 in input 'z' (dimension 0) but 3 in 'x' (dimension 0)" in error, error
+
+
+def test_info_shows_sizes_that_vary_and_why_others_do_not(halves):
+    lines = sol("info", halves).splitlines()
+    assert "  x  f32[#0, 3, #1, #2]" in lines and "  y  f32[#0, 4, #1, #2]" in lines, lines
+    assert "  batch = #0, at least 1" in lines and "  height = #1, at least 1, a multiple of 2" in lines, lines
+    assert any(line.startswith("  x.1 = 3: node 0 'conv', Conv") for line in lines), lines
+    assert any(line.endswith("at batch=8, height=224, width=224") for line in lines if "FLOP" in line), lines
+    lines = sol("info", halves, "--dim", "height=6", "--dim", "width=8").splitlines()
+    assert "  x  f32[#0, 3, 6, 8]" in lines and "  height = 6" in lines, lines
 
 
 def test_info_says_every_open_size(tmp_path):
@@ -221,7 +303,8 @@ def test_interrupted(net):
     [
         (["fly"], USAGE, "no command 'fly'"),
         (["run"], USAGE, "usage: sol run"),
-        (["run", "NET"], REJECTED, "'batch' of input 'x'"),
+        (["run", "NET"], USAGE, "input 'x' is missing: give --input x=FILE.npy"),
+        (["deploy", "NET"], REJECTED, "'batch' of input 'x'"),
         (["run", "NET", "--dim", "batch=2"], USAGE, "input 'x' is missing"),
         (["run", "NET", "--dim", "batch"], USAGE, "expected NAME=SIZE"),
         (["run", "NET", "--dim", "batch=two"], USAGE, "whole number"),
