@@ -6,6 +6,7 @@ Operators that SOL cannot translate run in PyTorch (parts.py), unless fullgraph=
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import torch
 from sol import _core
 from sol.api import config
 
+from . import vary
 from .export import dynamo_lock
 from .module import State
 from .parts import Parts
@@ -75,9 +77,10 @@ class _GraphState(State):
 
     runs_hooks = True
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], free: vary.Free) -> None:
         super().__init__(None, None)
         self.settings = settings
+        self.traces = vary.Traces(free) if free else None
 
     def find(self, *args: Any, **kwargs: Any) -> Program:
         """Like State.find, but with the graph's own settings."""
@@ -104,7 +107,7 @@ def backend(
     torch._dynamo.config.skip_nnmodule_hook_guards = (
         False  # otherwise hooks that are registered later would go unnoticed
     )
-    parts = Parts(graph, lambda: _GraphState(settings), _is_whole())
+    parts = Parts(graph, functools.partial(_GraphState, settings), _is_whole())
 
     def run(*args: Any) -> Any:
         if numbers:

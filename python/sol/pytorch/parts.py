@@ -17,7 +17,9 @@ import torch
 
 from sol import _core, log
 
+from . import vary
 from .builder import SOL_NAME
+from .dynamo_sizes import open_sizes
 from .steps import enters, leaves, transforms
 
 Node = torch.fx.Node
@@ -28,18 +30,19 @@ class Parts:
     """A graph that runs as one program, or in parts once it was rejected as a whole. With `whole`, the rejection is an
     error."""
 
-    def __init__(self, graph: torch.fx.GraphModule, make_state: Callable[[], Any], whole: bool) -> None:
-        self.graph = graph
+    def __init__(self, graph: torch.fx.GraphModule, make_state: Callable[[vary.Free], Any], whole: bool) -> None:
+        self.graph, self.taken, free = open_sizes(graph)  # the arguments that are not taken are sizes of the others
         self.make_state = make_state
-        self.state = make_state()
+        self.state = make_state(free)
         self.whole = whole
         self.parts: list[_Part] | None = None
         self.turns_on = any(
-            _sets_mode(n) is True for n in graph.graph.nodes
+            _sets_mode(n) is True for n in self.graph.graph.nodes
         )  # gradients are turned on inside the graph
 
     def __call__(self, args: tuple[Any, ...]) -> Any:
         """The graph's result."""
+        args = tuple([args[i] for i in self.taken])
         state = (
             self.state
         )  # read first: another thread may cut the graph, and sets the parts before it clears the state

@@ -261,6 +261,23 @@ def logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
     return _scan(b, "LogCumSumExp", x, dim)
 
 
+# -- differences: what cumsum undoes
+
+
+@op("diff")
+def diff(b: Builder, x: Value, n: int, dim: int, prepend: Value | None, append: Value | None) -> Value:
+    if 0 in b.out.shape:
+        return b.fill(list(b.out.shape), 0, b.out.dtype)
+    axis = axis_of(dim, x.ndim)
+    parts = [b.to_out(v) for v in (prepend if n else None, x, append if n else None) if v is not None]
+    made = b.concat(parts, axis)
+    for _ in range(n):
+        size = made.shape[axis]
+        ends = b.slice(made, axis, 1, size), b.slice(made, axis, 0, size - 1)
+        made = b.map("ne" if x.dtype == torch.bool else "sub", *ends)
+    return made
+
+
 # -- sorting
 
 
