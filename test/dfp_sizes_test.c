@@ -5,6 +5,7 @@
 #include "dfp/dfp.h"
 #include "kernel_cases.h"
 #include "kernel_sizes.h"
+#include "slow_build.h"
 
 /* Any size from 0 on. */
 static const struct check_case any_cases[] = {
@@ -109,7 +110,7 @@ static void check_cases(const struct check_case *cases, int n, const struct chec
 {
     static const int64_t hints[][CHECK_DIMS] = {{4, 24, 24}, {8, 64, 48}, {1, 12, 100}};
     int bad = 0;
-    for (int i = choice.first; i < n; i += choice.step) {
+    for (int i = choice.first; i < n; i += step_of_cases(choice.step)) {
         struct check_sizes all = {.least = choice.least, .n = COUNT_OF(sizes), .at = sizes};
         memcpy(all.hint, hints[i % COUNT_OF(hints)], sizeof all.hint);
         bad += !check_any_size(ctx, &dfp_solver, &cases[i], tool, &all);

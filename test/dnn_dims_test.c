@@ -1,6 +1,7 @@
 /* Contraction kernels for sizes that vary: emitted once for a hint, run at many sizes, and compared with the
  * interpreter in double at each of them. */
 #include "dnn_run.h"
+#include "slow_build.h"
 
 /* In shapes A and B stand for the dimensions; dim: their hints, limits and factors. */
 enum { DIMS = 2, A = -1, B = -2, TWICE_A = -3 };
@@ -309,8 +310,9 @@ static void run_at(int i, const int64_t *by)
     arena_destroy(at.arena);
 }
 
-static void check_target(const char *name, int from, int every)
+static void check_target(const char *name, int from, int step)
 {
+    const int every = step_of_cases(step);
     struct target t;
     assert_int_equal(target_named(the_ctx, name, &t), 0);
     t.cores = 2;
