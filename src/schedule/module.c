@@ -129,7 +129,11 @@ static void put_program_row(struct printer *p, const struct schedule_program *pr
     const int64_t bytes = pr->blocks.n ? SOL_SIZE + pr->blocks.at[pr->blocks.n - 1].offset + 1 : pr->workspace_bytes;
     text_put(t, "    .%s = {%d, %d, %s_steps, %s_places, %s, %s", name, pr->steps.n, places, name, name,
              quantity(p, bytes), quantity(p, pr->scratch_bytes));
-    if (pr->blocks.n) text_put(t, ", %d, %s_blocks", pr->blocks.n, name);
+    text_put(t, ", %d, ", pr->blocks.n);
+    if (pr->blocks.n)
+        text_put(t, "%s_blocks", name);
+    else
+        text_put(t, "0");
     text_line(t, "},");
 }
 
