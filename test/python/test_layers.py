@@ -785,6 +785,8 @@ case("GRU", [(5, 2, 3), (30, 3), (30, 10), (30,), (30,)], dict(inner=0), outer_g
 # -- sources, types, losses
 case("Fill", [], dict(shape=[2, 3], v=1.5), lambda: torch.full((2, 3), 1.5))
 case("Fill", [], dict(shape=[], v=7.0, to="i64"), lambda: torch.tensor(7))
+case("Sizes", [], dict(sizes=[3, 5, 5]), lambda: torch.tensor([3, 5, 5]))
+case("Sizes", [], dict(sizes=[7], to="f32"), lambda: torch.tensor([7.0]))
 case("Range", [], dict(n=5), lambda: torch.arange(5))
 case("Range", [], dict(n=4, start=1.5, step=-0.5, to="f64"), lambda: 1.5 - 0.5 * torch.arange(4, dtype=torch.float64))
 case("Eye", [], dict(n=3, m=4, k=1, to="f64"), lambda: torch.ones(3, dtype=torch.float64).diag_embed(1)[:3])
