@@ -70,7 +70,9 @@ const char *size_text(struct arena *a, int64_t s);
  * size_print writes them, or (prefix given) as C. *out_dims gets the dimensions in them. False: a number in it results
  * from arithmetic on names; it is in *out_bad. */
 bool size_fill(struct text *out, const char *text, const char *prefix, uint32_t *out_dims, int64_t *out_bad);
-/* The same for people, in place, cut to the room; for messages. */
+/* Copies `text` with the values of forms where dimension #i is by[i]. */
+void size_fill_at(struct text *out, const char *text, const int64_t *by);
+/* As size_fill for people, in place, cut to the room; for messages. */
 void size_fill_message(struct sol_ctx *ctx, char *message, size_t room);
 /* As a C expression of type int64_t in brackets, over <prefix>0, <prefix>1, ..; it needs no other declarations. */
 const char *size_c(struct arena *a, int64_t s, const char *prefix);

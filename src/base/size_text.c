@@ -276,6 +276,21 @@ bool size_fill(struct text *out, const char *text, const char *prefix, uint32_t 
     return !*out_bad;
 }
 
+void size_fill_at(struct text *out, const char *text, const int64_t *by)
+{
+    for (const char *from = text; *from;) {
+        const char *s = next_number(from);
+        const size_t n = strspn(s, "0123456789");
+        const int64_t v = n >= 15 && n <= 19 ? strtoll(s, NULL, 10) : 0;
+        text_add(out, from, (size_t)(s - from));
+        if (size_varies(v))
+            text_put(out, "%" PRId64, size_at(v, by));
+        else
+            text_add(out, s, n);
+        from = s + n;
+    }
+}
+
 void size_fill_message(struct sol_ctx *ctx, char *message, size_t room)
 {
     const char *s = next_number(message);

@@ -1,5 +1,4 @@
 /* Dimensions of a graph that vary: declaring them, checking the sizes of a call, and the same graph for given sizes. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "hlir/graph.h"
@@ -135,15 +134,7 @@ static const char *text_at(struct arena *a, const char *text, const int64_t *dim
 {
     struct text t = text_new(a);
     if (!text) return NULL;
-    for (const char *s = text; *s;) {
-        const size_t digits = strspn(s, "0123456789");
-        const int64_t v = digits == 15 ? strtoll(s, NULL, 10) : 0;
-        if (size_varies(v))
-            text_put(&t, "%lld", (long long)size_at(v, dim));
-        else
-            text_add(&t, s, MAX(digits, 1));
-        s += MAX(digits, 1);
-    }
+    size_fill_at(&t, text, dim);
     return t.at;
 }
 
