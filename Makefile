@@ -1,11 +1,12 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts docs lint format clean
+.PHONY: help setup build install asan demo test test-c test-asan test-python test-device test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+OPENCL := OCL_ICD_VENDORS=$(CURDIR)/.venv-opencl/vendors
 ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
 
 help: ## this list
@@ -31,7 +32,7 @@ asan: setup # warnings are the other build's: instrumented code has false ones
 demo: build ## ResNet-50 from PyTorch and as ONNX, compared and measured
 	@$(PYTHON) examples/demo.py
 
-test: lint test-c test-asan test-python ## all small tests, at most 30 minutes on two cores
+test: lint test-c test-asan test-python ## all small tests, about an hour on two cores
 
 test-c: build
 	$(MESON) test -C build --print-errorlogs
@@ -43,10 +44,20 @@ test-asan: asan
 test-python: build
 	$(PYTHON) -m pytest test -m "not slow"
 
+test-device: build ## a device type by its contract: DEVICE=far, opencl:1, or the path of a plug-in; K=word narrows it
+	build/cli/sol-device-test $(if $(K),-k $(K)) $(or $(DEVICE),far)
+
 test-all: lint test-c test-asan build ## every network, operator table and size of the specification: hours
 	@sh tools/setup.sh all
 	SOL_RANDOM_SEEDS=60 build/test/random_test
 	$(PYTHON) -m pytest test
+	build/cli/sol-device-test opencl
+	SOL_DEVICE=far SOL_RANDOM_SEEDS=60 build/test/random_test
+	$(OPENCL) build/test/opencl_test
+	$(OPENCL) build/test/opencl_net_test --all
+	for i in 0 1; do $(OPENCL) SOL_DEVICE=opencl:$$i build/test/random_test --seeds 12 --parts 6; done
+	$(OPENCL) $(PYTHON) -m pytest test/python/test_opencl.py
+	SOL_DEVICE=far $(PYTHON) -m pytest test -m "not slow"
 
 fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/
 	test/fuzz/run.sh 3600
@@ -72,7 +83,7 @@ bench-deploy: build ## what a deployed network takes, beside what the peers ship
 bench-compile: build ## what planning and printing cost a layer, over networks of growing size
 	build/test/bench-compile
 
-bench-dynamic: build ## networks whose sizes vary: speed at each size, time to serve twenty; ARGS="--train"
+bench-dynamic: build ## networks whose sizes vary: speed at each size, time to serve twenty; ARGS="--only train"
 	@sh tools/setup.sh bench
 	$(PYTHON) bench/dynamic.py $(NETWORKS) $(ARGS)
 

@@ -3,11 +3,12 @@
 
 make bench-dynamic                          the speed of one program for all sizes, and the time to serve many sizes
 make bench-dynamic NETWORKS="bert mlp"      some networks
-.venv/bin/python bench/dynamic.py --train   a step of training
+.venv/bin/python bench/dynamic.py --only train
 .venv/bin/python bench/dynamic.py --help
 
-speed: at each of ten sizes, a program made once with sizes that vary beside a program made for that size, in rounds by
-turns; the ratio is the time of the second to that of the first (1: equally fast).
+speed, train: at each of ten sizes, a program made once with sizes that vary beside a program made for that size, in
+inference and in steps of training. Their calls alternate, and the lower quartile of each counts, so that other work on
+the machine disturbs both alike; the ratio is the time of the second to that of the first (1: equally fast).
 serve: from a cold start, one call at each of twenty sizes in a process of its own: SOL, torch.compile(dynamic=True),
 ONNX Runtime.
 """
@@ -18,8 +19,6 @@ import argparse
 import json
 import math
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,13 +26,18 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import bench
+
 HERE = Path(__file__).resolve().parent
 SYSTEMS = ["sol", "compile", "onnxruntime"]
+LEAST_TURNS = 7
+SERVE_LIMIT = 1800  # seconds
 
 
 class LSTM(nn.Module):
@@ -78,16 +82,23 @@ class Hidden(nn.Module):
         return self.inner(ids)[0]
 
 
-def bert() -> nn.Module:
-    from transformers import BertConfig, BertModel
+def transformers() -> Any:
+    import networks
 
-    return Hidden(BertModel(BertConfig(num_hidden_layers=4)))
+    networks.torchvision_models()  # which transformers imports
+    import transformers
+
+    return transformers
+
+
+def bert() -> nn.Module:
+    t = transformers()
+    return Hidden(t.BertModel(t.BertConfig(num_hidden_layers=4)))
 
 
 def gpt2() -> nn.Module:
-    from transformers import GPT2Config, GPT2Model
-
-    return Hidden(GPT2Model(GPT2Config(n_layer=4, use_cache=False)))
+    t = transformers()
+    return Hidden(t.GPT2Model(t.GPT2Config(n_layer=4, use_cache=False)))
 
 
 def convolutional(name: str) -> Callable[[], nn.Module]:
@@ -153,28 +164,33 @@ def runner(model: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, train
     return step if train else run
 
 
-def seconds(run: Callable[[], object], least: float) -> float:
-    times: list[float] = []
+def turns(runs: list[Callable[[], object]], least: float) -> list[float]:
+    """The seconds of each run: the lower quartile of its calls in turns."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    times: list[list[float]] = [[] for _ in runs]
     end = time.perf_counter() + least
-    while not times or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    while len(times[0]) < LEAST_TURNS or time.perf_counter() < end:
+        order = list(range(len(runs)))
+        for i in order if len(times[0]) % 2 else reversed(order):
+            start = clock()
+            runs[i]()
+            times[i].append(clock() - start)
+    return [sorted(t)[len(t) // 4] for t in times]
 
 
-def speed(name: str, train: bool, rounds: int) -> list[float]:
+def speed(name: str, train: bool, least: float, sizes: list[int]) -> list[float]:
     """Prints the milliseconds at each size; returns the ratios."""
     import sol
 
     network = NETWORKS[name]
+    what = f"{name}, training" if train else name
     model = network.make().train(train)
     start = time.perf_counter()
     varying = sol.optimize(model, described(network, network.sample(network.example)))
     runner(varying, network.sample(network.example), train)()
-    print(f"{name}: sizes vary: made in {time.perf_counter() - start:.1f} s", flush=True)
+    print(f"{what}: sizes vary: made in {time.perf_counter() - start:.1f} s", flush=True)
     ratios = []
-    for n in network.sizes:
+    for n in sizes or network.sizes:
         x = network.sample(n)
         fixed = runner(sol.optimize(network.make().train(train), x), x, train)
         own = runner(varying, x, train)
@@ -182,11 +198,11 @@ def speed(name: str, train: bool, rounds: int) -> list[float]:
         own()
         first = time.perf_counter() - start
         fixed()
-        pairs = [(seconds(own, 0.1), seconds(fixed, 0.1)) for _ in range(rounds)]
-        a, b = (statistics.median(p[i] for p in pairs) for i in range(2))
+        a, b = turns([own, fixed], least)
         ratios.append(b / a)
         line = f"  {n:5}  varies {a * 1e3:9.3f} ms  made for it {b * 1e3:9.3f} ms"
         print(f"{line}  ratio {b / a:5.2f}  first call {first:.3f} s", flush=True)
+    print(f"{what}: geometric mean {geometric_mean(ratios):.3f}, least {min(ratios):.2f}", flush=True)
     return ratios
 
 
@@ -245,7 +261,11 @@ def served(system: str, name: str, threads: int) -> list[float]:
             TORCHINDUCTOR_CACHE_DIR=f"{folder}/inductor",
         )  # fmt: skip
         command = [sys.executable, __file__, "--child", system, name]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SERVE_LIMIT)
+        except subprocess.TimeoutExpired:
+            print(f"{name:14}{system:12} more than {SERVE_LIMIT} s", flush=True)
+            return []
     if done.returncode:
         print(f"{name} {system}: failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
         return []
@@ -256,10 +276,10 @@ def served(system: str, name: str, threads: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="NETWORK", help=", ".join(NETWORKS))
-    parser.add_argument("--train", action="store_true", help="steps of training")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=["speed", "serve"])
+    parser.add_argument("--seconds", type=float, default=1.0, help="of calls at each size, at least")
+    parser.add_argument("--sizes", type=int, nargs="+", help="instead of the ten of a network")
+    parser.add_argument("--only", choices=["speed", "train", "serve"])
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     o = parser.parse_args()
     torch.manual_seed(0)
@@ -271,15 +291,13 @@ def main() -> None:
         sys.exit(f"dynamic.py: no such network: {', '.join(unknown)}; there are {', '.join(NETWORKS)}")
     torch.set_num_threads(o.threads)
     os.environ.setdefault("SOL_AUTOTUNE", "off")
-    print(f"{platform.processor() or platform.machine()}, {o.threads} threads, untuned")
-    everything = []
-    for name in o.networks if o.only != "serve" else []:
-        ratios = speed(name, o.train, o.rounds)
-        everything += ratios
-        print(f"{name}: geometric mean {geometric_mean(ratios):.3f}, least {min(ratios):.2f}", flush=True)
-    if everything:
-        print(f"all: geometric mean {geometric_mean(everything):.3f}, least {min(everything):.2f}")
-    for name in o.networks if o.only != "speed" and not o.train else []:
+    print(f"{bench.machine()}, {o.threads} threads, untuned")
+    for mode in ("speed", "train"):
+        if o.only not in (None, mode):
+            continue
+        ratios = [r for name in o.networks for r in speed(name, mode == "train", o.seconds, o.sizes)]
+        print(f"all, {mode}: geometric mean {geometric_mean(ratios):.3f}, least {min(ratios):.2f}", flush=True)
+    for name in o.networks if o.only in (None, "serve") else []:
         for system in SYSTEMS:
             times = served(system, name, o.threads)
             if times:

@@ -17,6 +17,8 @@ struct options {
     struct pair inputs[MOST_ITEMS], fixed[MOST_ITEMS], expected[MOST_ITEMS];
     struct sol_onnx_dim dims[MOST_ITEMS];
     int ninputs, nfixed, nexpected, ndims, threads, rounds;
+    struct sol_onnx_limits limits[MOST_DIMS]; /* of dimensions that vary */
+    int nlimits;
     int64_t sizes[MOST_ITEMS]; /* sizes of dimension `sized` if several are given */
     int nsizes, sized;
     const char *output_dir;
@@ -27,7 +29,7 @@ struct options {
     int nfolders;
     uint64_t seed;
     double rtol, atol;
-    bool random, layers, memory, profile, verbose, list_keys;
+    bool random, layers, devices, memory, profile, verbose, list_keys;
 };
 
 /* main.c */

@@ -73,7 +73,7 @@ int cmd_deploy(struct cli *c)
     c->o.nsizes = 0; /* each model has a single size */
     for (int i = 0; i < n && !code; i++) {
         if (several) c->o.dims[c->o.sized].size = c->o.sizes[i];
-        code = model_load(c, &m[i], OPEN_GIVEN);
+        code = model_load(c, &m[i], several ? OPEN_GIVEN : OPEN_VARIES);
     }
     if (!code) code = deploy(c, n, m, graphs);
     for (int i = 0; i < n && m && graphs; i++) {

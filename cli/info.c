@@ -9,6 +9,24 @@ static int list_layers(void)
     return EXIT_GOOD;
 }
 
+static void show_device(void *user, const struct sol_device_info *d)
+{
+    char text[32];
+    (void)user;
+    printf("%s:%d: %s%s\n", d->type, d->index, d->name, d->selected ? " (selected)" : "");
+    if (*d->why) printf("    not there: %s\n", d->why);
+    if (d->cores) printf("    %d cores of %d lanes", d->cores, d->lanes);
+    if (d->memory) printf("%s%s", d->cores ? ", " : "    ", human_bytes(d->memory, text));
+    if (d->cores || d->memory) printf("%s\n", d->f64 ? "" : ", no float64");
+    if (*d->compiler) printf("    code: %s\n", d->compiler);
+}
+
+static int list_devices(struct cli *c)
+{
+    const sol_status status = sol_devices(c->ctx, show_device, NULL);
+    return status ? cli_fail(c, status) : EXIT_GOOD;
+}
+
 static int64_t parameter_bytes(const struct sol_onnx *m, int64_t *out_elements)
 {
     int64_t bytes = 0;
@@ -26,6 +44,7 @@ static int64_t parameter_bytes(const struct sol_onnx *m, int64_t *out_elements)
 int cmd_info(struct cli *c)
 {
     if (c->o.layers) return list_layers();
+    if (c->o.devices) return list_devices(c);
     if (!c->o.file) return cli_error(EXIT_USAGE, "usage: sol info NET.onnx [OPTIONS]");
     struct model m;
     int code = model_load(c, &m, c->o.ninputs ? OPEN_ONE : OPEN_VARIES | OPEN_ONE);

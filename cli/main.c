@@ -51,6 +51,8 @@ enum place {
     ATOL,
     RANDOM,
     LAYERS,
+    DEVICES,
+    DEVICE,
     MEMORY,
     PROFILE,
     VERBOSE,
@@ -77,8 +79,10 @@ static const struct option_row {
     {"--memory", MEMORY, NOTHING, "", "compiles, and prints the memory of a run"},
     {"--profile", PROFILE, NOTHING, "", "also measures each kernel, and prints a table, slowest first"},
     {"--layers", LAYERS, NOTHING, "", "lists the layers of SOL's graphs, and exits"},
+    {"--devices", DEVICES, NOTHING, "", "lists the devices, those that are not there with the reason, and exits"},
+    {"--device", DEVICE, TEXT_VALUE, "TYPE[:INDEX]", "the device to run on (key device)"},
     {"--dim", DIM, PAIR, "NAME=SIZE",
-     "size of an open dimension, by its name or INPUT.AXIS; deploy: also several sizes, 1,8"},
+     "size of an open dimension, by its name or INPUT.AXIS, or limits, 1..64; deploy: also several sizes, 1,8"},
     {"--fix", FIX, PAIR, "NAME=FILE", "fixes the value of an input; shapes may depend on it"},
     {"--threads", THREADS, NUMBER, "N", "maximum number of threads (0: one for each processor)"},
     {"-t", TARGET, TEXT_VALUE, "TARGET", "shared_lib, static_lib or source"},
@@ -89,7 +93,7 @@ static const struct option_row {
     {"--verbose", VERBOSE, NOTHING, "", "prints more messages"},
 };
 #define BIT(p) (1u << (p))
-#define COMMON (BIT(CONFIG) | BIT(VERBOSE))
+#define COMMON (BIT(CONFIG) | BIT(VERBOSE) | BIT(DEVICE))
 #define MODEL (COMMON | BIT(DIM) | BIT(FIX))
 static const struct command {
     const char *name, *arguments, *doc;
@@ -98,7 +102,7 @@ static const struct command {
     int least, most; /* number of arguments */
 } commands[] = {
     {"info", "NET.onnx", "lists inputs, outputs, operators, parameters and operations of a model", cmd_info,
-     MODEL | BIT(LAYERS) | BIT(MEMORY) | BIT(INPUT), 0, 1},
+     MODEL | BIT(LAYERS) | BIT(DEVICES) | BIT(MEMORY) | BIT(INPUT), 0, 1},
     {"compile", "NET.onnx", "compiles a model into the cache", cmd_compile, MODEL | BIT(INPUT) | BIT(THREADS), 1, 1},
     {"run", "NET.onnx", "runs a model", cmd_run,
      MODEL | BIT(INPUT) | BIT(RANDOM) | BIT(SEED) | BIT(OUTPUT_DIR) | BIT(THREADS), 1, 1},
@@ -188,14 +192,36 @@ static int add_sizes(struct options *o, const char *what, char *text)
     return EXIT_GOOD;
 }
 
+/* Reads limits, "1..64" or "1..", of a dimension that varies. */
+static int add_limits(struct options *o, const char *what, const char *name, char *text)
+{
+    long long low = 0, high = 0;
+    char *dots = strstr(text, "..");
+    if (o->nlimits == MOST_DIMS) return cli_error(EXIT_USAGE, "%s: more than %d dimensions", what, MOST_DIMS);
+    *dots = 0;
+    int code = number(what, text, 0, INT32_MAX, &low);
+    if (!code && dots[2]) code = number(what, dots + 2, low, INT32_MAX, &high);
+    o->limits[o->nlimits++] = (struct sol_onnx_limits){name, {.min = low, .max = high, .multiple = 1}};
+    return code;
+}
+
+static bool is_given(const struct options *o, const char *dim)
+{
+    for (int i = 0; i < o->nlimits; i++)
+        if (!strcmp(o->limits[i].name, dim)) return true;
+    for (int i = 0; i < o->ndims; i++)
+        if (!strcmp(o->dims[i].name, dim)) return true;
+    return false;
+}
+
 static int add_dim(struct options *o, const char *name, char *text)
 {
     char what[128];
     long long n = 0;
-    if (o->ndims == MOST_ITEMS) return cli_error(EXIT_USAGE, "--dim: more than %d", MOST_ITEMS);
-    for (int i = 0; i < o->ndims; i++)
-        if (!strcmp(o->dims[i].name, name)) return cli_error(EXIT_USAGE, "--dim %s: given twice", name);
     snprintf(what, sizeof what, "--dim %s=", name);
+    if (is_given(o, name)) return cli_error(EXIT_USAGE, "--dim %s: given twice", name);
+    if (strstr(text, "..")) return add_limits(o, what, name, text);
+    if (o->ndims == MOST_ITEMS) return cli_error(EXIT_USAGE, "--dim: more than %d", MOST_ITEMS);
     const bool several = strchr(text, ',') != NULL;
     const int code = several ? EXIT_GOOD : number(what, text, 0, (long long)1 << 47, &n);
     o->dims[o->ndims++] = (struct sol_onnx_dim){name, n};
@@ -209,6 +235,12 @@ static int add_darg(struct options *o, const char *key, const char *value)
         if (!strcmp(o->dargs[i].key, key)) return cli_error(EXIT_USAGE, "--darg %s: given twice", key);
     o->dargs[o->ndargs++] = (struct sol_deploy_key){key, value};
     return EXIT_GOOD;
+}
+
+static int set_key(struct cli *c, const char *key, const char *value)
+{
+    const sol_status status = sol_config_set(c->ctx, key, value);
+    return status ? cli_error(EXIT_USAGE, "%s", sol_error(c->ctx)) : EXIT_GOOD;
 }
 
 static int set_option(struct cli *c, const struct option_row *row, char *value)
@@ -234,8 +266,7 @@ static int set_option(struct cli *c, const struct option_row *row, char *value)
     case DIM: *equals = 0; return add_dim(o, value, equals + 1);
     case CONFIG: {
         *equals = 0;
-        sol_status status = sol_config_set(c->ctx, value, equals + 1);
-        return status ? cli_error(EXIT_USAGE, "%s", sol_error(c->ctx)) : EXIT_GOOD;
+        return set_key(c, value, equals + 1);
     }
     case THREADS: o->threads = (int)n; break;
     case ROUNDS: o->rounds = (int)n; break;
@@ -245,6 +276,8 @@ static int set_option(struct cli *c, const struct option_row *row, char *value)
     case ATOL: o->atol = real; break;
     case RANDOM: o->random = true; break;
     case LAYERS: o->layers = true; break;
+    case DEVICES: o->devices = true; break;
+    case DEVICE: return set_key(c, "device", value);
     case MEMORY: o->memory = true; break;
     case PROFILE: o->profile = true; break;
     case VERBOSE: o->verbose = true; break;

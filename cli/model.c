@@ -138,7 +138,7 @@ void print_memory(struct cli *c, const struct model *model)
         printf("%s %s %s", i ? "," : "", rows[i].what, human_bytes(rows[i].bytes, text));
     printf("\n");
     if (sol_net_dims(model->net) && !sol_net_memory_print(model->net, &formula))
-        printf("peak at other sizes: about %s\n", formula);
+        printf("Estimated Peak Memory Consumption: Inference ~%s\n", formula);
     sol_free(c->ctx, formula);
 }
 
@@ -181,9 +181,28 @@ static int read_files(struct cli *c, const struct pair *list, int n, struct arra
     return EXIT_GOOD;
 }
 
+static struct sol_onnx_value value_of(const struct pair *named, const struct array *a)
+{
+    return (struct sol_onnx_value){named->name, a->dtype, a->ndim, a->shape, a->data};
+}
+
+/* --dim and --fix; `values` belongs to the caller. */
+static struct sol_onnx_options options_of(const struct options *o, const struct model *m,
+                                          struct sol_onnx_value values[MOST_ITEMS])
+{
+    for (int i = 0; i < o->nfixed; i++) values[i] = value_of(&o->fixed[i], &m->fixed[i]);
+    return (struct sol_onnx_options){.size = sizeof(struct sol_onnx_options),
+                                     .ndims = o->ndims,
+                                     .nlimits = o->nlimits,
+                                     .limits = o->limits,
+                                     .dims = o->dims,
+                                     .nvalues = o->nfixed,
+                                     .values = values};
+}
+
 /* Reads the model in the first of the ways in `how` that is possible. Where all fail, the message is that of the
  * sizes given, which says most. */
-static sol_status read_model(struct cli *c, struct model *m, unsigned how)
+static int model_read(struct cli *c, struct model *m, unsigned how)
 {
     static const unsigned ways[] = {OPEN_VARIES, OPEN_ONE, OPEN_GIVEN};
     const struct options *o = &c->o;
@@ -192,55 +211,44 @@ static sol_status read_model(struct cli *c, struct model *m, unsigned how)
     sol_status status = SOL_OK;
     for (int i = 0; i < o->ninputs; i++)
         shapes[i] = (struct sol_onnx_shape){o->inputs[i].name, i, m->given[i].ndim, m->given[i].shape};
-    for (int i = 0; i < o->nfixed; i++) {
-        const struct array *a = &m->fixed[i];
-        values[i] = (struct sol_onnx_value){o->fixed[i].name, a->dtype, a->ndim, a->shape, a->data};
-    }
     double start = now_s();
     for (int i = 0; i < 3; i++) {
         if (ways[i] & ~how) continue;
-        const bool vary = ways[i] == OPEN_VARIES; /* for all sizes: it does not depend on those of these files */
-        struct sol_onnx_options options = {.size = sizeof options,
-                                           .ndims = o->ndims,
-                                           .dims = o->dims,
-                                           .nvalues = o->nfixed,
-                                           .values = values,
-                                           .nshapes = vary ? 0 : o->ninputs,
-                                           .shapes = shapes,
-                                           .open_size = ways[i] == OPEN_ONE,
-                                           .vary = vary};
+        struct sol_onnx_options options = options_of(o, m, values);
+        options.vary = ways[i] == OPEN_VARIES; /* for all sizes: it does not depend on those of these files */
+        options.nshapes = options.vary ? 0 : o->ninputs;
+        options.shapes = shapes;
+        options.open_size = ways[i] == OPEN_ONE;
         status = sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
         if (!status) break;
     }
     m->load_s = now_s() - start;
-    return status;
+    return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 
-int model_load(struct cli *c, struct model *m, unsigned how)
+/* Begins with an empty model: the files of --input and --fix. */
+static int read_options(struct cli *c, struct model *m)
 {
     const struct options *o = &c->o;
     *m = (struct model){0};
     if (o->nsizes)
         return cli_error(EXIT_USAGE, "--dim %s: only `sol deploy` takes several sizes", o->dims[o->sized].name);
-    int code = read_files(c, o->inputs, o->ninputs, m->given);
-    if (!code) code = read_files(c, o->fixed, o->nfixed, m->fixed);
-    if (code) return code;
-    const sol_status status = read_model(c, m, how);
-    return status ? cli_fail(c, status) : EXIT_GOOD;
+    const int code = read_files(c, o->inputs, o->ninputs, m->given);
+    return code ? code : read_files(c, o->fixed, o->nfixed, m->fixed);
 }
 
-static sol_status compile(struct cli *c, struct model *m)
+int model_load(struct cli *c, struct model *m, unsigned how)
+{
+    const int code = read_options(c, m);
+    return code ? code : model_read(c, m, how);
+}
+
+int model_compile(struct cli *c, struct model *m)
 {
     double start = now_s();
     sol_status status = sol_compile(c->ctx, sol_onnx_graph(m->onnx), &m->net);
     if (!status) status = sol_onnx_bind(m->onnx, m->net, &m->params);
     m->compile_s = now_s() - start;
-    return status;
-}
-
-int model_compile(struct cli *c, struct model *m)
-{
-    const sol_status status = compile(c, m);
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 
@@ -269,11 +277,11 @@ static int missing(const char *name)
     return cli_error(EXIT_USAGE, "input '%s' is missing: give --input %s=FILE.npy, or --random", name, name);
 }
 
-/* Sizes that vary fit any. If the array does not fit, `why` is the message. */
+/* If the array does not fit, `why` is the message. */
 static bool fits(struct cli *c, const struct sol_io *io, const struct array *a, char why[WHY_ROOM])
 {
     bool good = a->dtype == io->dtype && a->ndim == io->ndim;
-    for (int d = 0; good && d < io->ndim; d++) good = sol_size_varies(io->shape[d]) || a->shape[d] == io->shape[d];
+    for (int d = 0; good && d < io->ndim; d++) good = a->shape[d] == io->shape[d];
     if (good) return true;
     char expected[SHAPE_ROOM], got[SHAPE_ROOM];
     const struct sol_io file = {.dtype = a->dtype, .ndim = a->ndim, .shape = a->shape};
@@ -282,58 +290,32 @@ static bool fits(struct cli *c, const struct sol_io *io, const struct array *a, 
     return false;
 }
 
-static bool files_fit(struct cli *c, const struct model *m, char why[WHY_ROOM])
-{
-    int used = 0;
-    for (int i = 0; i < sol_onnx_inputs(m->onnx); i++) {
-        const struct sol_io io = sol_onnx_input(m->onnx, i);
-        const int k = file_of(&c->o, io.name, i);
-        used += k >= 0;
-        if (k >= 0 && !fits(c, &io, &m->given[k], why)) return false;
-    }
-    return used == c->o.ninputs;
-}
-
-static bool bind_sizes(struct cli *c, struct model *m, char why[WHY_ROOM])
-{
-    const int n = sol_net_inputs(m->net);
-    const int64_t **shapes = calloc((size_t)n + 1, sizeof *shapes);
-    for (int i = 0; i < n && shapes; i++) {
-        const int k = file_of(&c->o, sol_net_input(m->net, i).name, i);
-        if (k >= 0) shapes[i] = m->given[k].shape;
-    }
-    const sol_status status = shapes ? sol_net_bind(m->net, shapes, m->dims) : SOL_ERR_NOMEM;
-    if (status) snprintf(why, WHY_ROOM, "%s", shapes ? sol_error(c->ctx) : "not enough memory");
-    free(shapes);
-    return !status;
-}
-
-/* The network of these files' sizes alone. why: why they do not fit the network of all sizes; "": it cannot be made. */
-static int compile_for_files(struct cli *c, struct model *m, char why[WHY_ROOM])
-{
-    char now[WHY_ROOM] = "";
-    network_free(m);
-    const sol_status status = read_model(c, m, OPEN_GIVEN);
-    if (status) return *why ? cli_error(EXIT_USAGE, "%s", why) : cli_fail(c, status);
-    if (!files_fit(c, m, now) && *now) return cli_error(EXIT_USAGE, "%s", now);
-    return model_compile(c, m);
-}
-
 int model_make(struct cli *c, struct model *m, bool call)
 {
-    char why[WHY_ROOM] = "";
-    const int code = model_load(c, m, OPEN_VARIES);
+    const struct options *o = &c->o;
+    struct sol_onnx_value values[MOST_ITEMS], arrays[MOST_ITEMS];
+    struct sol_onnx_program p;
+    int misfit, code = read_options(c, m);
     if (code) return code;
-    for (int i = 0; i < sol_onnx_inputs(m->onnx) && call; i++) {
-        const struct sol_io io = sol_onnx_input(m->onnx, i);
-        if (file_of(&c->o, io.name, i) < 0 && !c->o.ninputs) return missing(io.name);
+    if (call && !o->ninputs) {
+        if ((code = model_read(c, m, OPEN_VARIES))) return code;
+        if (sol_onnx_inputs(m->onnx)) return missing(sol_onnx_input(m->onnx, 0).name);
+        network_free(m);
     }
-    if (!files_fit(c, m, why)) return compile_for_files(c, m, why);
-    const sol_status status = compile(c, m);
-    if (status && (!varies(m) || status != SOL_ERR_UNSUPPORTED)) return cli_fail(c, status);
-    if (status) return compile_for_files(c, m, why);
-    if (!c->o.ninputs || bind_sizes(c, m, why)) return EXIT_GOOD;
-    return compile_for_files(c, m, why);
+    for (int i = 0; i < o->ninputs; i++) arrays[i] = value_of(&o->inputs[i], &m->given[i]);
+    const struct sol_onnx_options options = options_of(o, m, values);
+    const struct sol_onnx_call made = {.from = {.path = o->file},
+                                       .options = &options,
+                                       .ways = SOL_ONNX_ALL | SOL_ONNX_SIZED,
+                                       .narrays = o->ninputs,
+                                       .arrays = arrays,
+                                       .out_dims = m->dims,
+                                       .out_misfit = &misfit};
+    const sol_status status = sol_onnx_program_make(c->ctx, &made, NULL, &p);
+    if (status) return misfit ? cli_error(EXIT_USAGE, "%s", sol_error(c->ctx)) : cli_fail(c, status);
+    m->onnx = p.model, m->net = p.net, m->params = p.params;
+    m->load_s = p.read_s, m->compile_s = p.compile_s;
+    return EXIT_GOOD;
 }
 
 void model_free(struct model *m)
@@ -359,7 +341,7 @@ static int fill(struct cli *c, struct model *m, int i, bool random, struct array
     int64_t shape[ARRAY_DIMS];
     const struct sol_io io = sized(m, sol_net_input(m->net, i), shape);
     char why[WHY_ROOM];
-    const int k = file_of(&c->o, io.name, i);
+    const int k = file_of(&c->o, io.name, sol_onnx_place(m->onnx, i));
     if (k < 0 && !random) return missing(io.name);
     if (k < 0) {
         if (!array_make(a, io.name, io.dtype, io.ndim, io.shape)) return EXIT_FAILED;
@@ -410,7 +392,7 @@ int call_make(struct cli *c, struct model *m, bool random, struct call *out_call
     k->inputs = calloc((size_t)k->nin + 1, sizeof *k->inputs);
     k->outputs = calloc((size_t)k->nout + 1, sizeof *k->outputs);
     if (!k->in || !k->out || !k->inputs || !k->outputs) return cli_error(EXIT_FAILED, "not enough memory");
-    int code = check_names(&c->o, m->net);
+    int code = random ? check_names(&c->o, m->net) : EXIT_GOOD; /* model_make has checked them */
     if (!code) code = check_memory(c, m);
     for (int i = 0; i < k->nin && !code; i++) {
         code = fill(c, m, i, random, &k->in[i]);
@@ -429,7 +411,8 @@ int call_run(struct cli *c, const struct model *m, struct call *call, double *ou
 {
     if (cli_stopped()) return cli_error(EXIT_FAILED, "interrupted");
     double start = now_s();
-    const struct sol_call at = {m->dims, call->inputs, call->outputs, c->o.threads};
+    const struct sol_call at = {
+        .dims = m->dims, .inputs = call->inputs, .outputs = call->outputs, .threads = c->o.threads};
     sol_status status = sol_net_run_at(m->net, m->params, &at);
     *out_s = now_s() - start;
     return status ? cli_fail(c, status) : EXIT_GOOD;

@@ -196,6 +196,29 @@ static const struct {
 };
 
 /* A failure leaves nothing behind: when the same compiler works again, its results are right. */
+static sol_status reject(void *user, const char *text, const void **out_data, size_t *out_bytes)
+{
+    (void)out_data, (void)out_bytes;
+    return ctx_fail(user, SOL_ERR_COMPILER, "line 1: what is %s", text);
+}
+
+/* The source that a device's compiler rejects is kept. */
+static void code_that_a_device_rejects(void **state)
+{
+    struct place *p = *state;
+    const void *data;
+    size_t bytes;
+    struct arena *a = arena_create(p->ctx);
+    const struct code_request r = {
+        .device = "opencl", .arch = "one", .text = "here_is_an_error", .make = reject, .user = p->ctx};
+    assert_int_equal(build_code(p->ctx, a, &r, &data, &bytes), SOL_ERR_COMPILER);
+    const char *kept = strstr(sol_error(p->ctx), "line 1: what is here_is_an_error\nThe source is kept in /");
+    assert_non_null(kept);
+    assert_non_null(strstr(kept, "/opencl/source/rejected_"));
+    shell("grep -q '^here_is_an_error' '%s'/opencl/source/rejected_*", p->cache);
+    arena_destroy(a);
+}
+
 static void compilers_that_fail(void **state)
 {
     struct place *p = *state;
@@ -294,6 +317,7 @@ int main(void)
         TEST(a_changed_compiler_builds_anew),
         TEST(no_compiler),
         TEST(code_that_the_compiler_rejects),
+        TEST(code_that_a_device_rejects),
         TEST(compilers_that_fail),
         TEST(interrupted),
         TEST(out_of_memory),

@@ -113,7 +113,9 @@ static void several(void **state)
 {
     static const char
         other[] = "graph \"o\"\ninput %0:i64[4] \"x\"\n%1:i64[4], %2:i64[4] = Sort(%0) axis=0\noutput %1 \"y\"\n",
-        same[] = "graph \"o\"\ninput %0:f32[4] \"x\"\n%1:f32[4], %2:i64[4] = Sort(%0) axis=0\noutput %1 \"y\"\n";
+        same[] = "graph \"o\"\ninput %0:f32[4] \"x\"\n%1:f32[4], %2:i64[4] = Sort(%0) axis=0\noutput %1 \"y\"\n",
+        sized[] = "graph \"o\"\ndim #0 \"rows\" hint=2 min=1\ninput %0:f32[#0] \"x\"\n%1, %2 = Sort(%0) axis=0\noutput "
+                  "%1 \"y\"\n";
     static const struct {
         const char *text;
         int64_t batch, more;
@@ -124,6 +126,7 @@ static void several(void **state)
         {same, 2, 2, SOL_ERR_INVALID, "batch size 2: given twice"},
         {same, 0, 2, SOL_ERR_INVALID, "expected a number from 1 on, got 0"},
         {same, 1, 2, SOL_OK, ""},
+        {sized, 1, 2, SOL_ERR_UNSUPPORTED, "'rows' varies: let the batch vary, too, or fix the other sizes"},
     };
     struct sol_ctx *ctx;
     (void)state;
@@ -146,6 +149,48 @@ static void several(void **state)
         sol_graph_destroy(g);
         sol_graph_destroy(more);
     }
+    sol_ctx_destroy(ctx);
+}
+
+/* Dimensions that vary are arguments, with names that C accepts. */
+static void dimensions(void **state)
+{
+    static const char names[] = "graph \"named\"\n"
+                                "dim #0 \"int\" hint=2 min=1 max=9\n"
+                                "dim #1 \"in0\" hint=3 min=0 max=8\n"
+                                "dim #2 \"x.1\" hint=4 min=2 max=8 multiple=2\n"
+                                "dim #3 \"X_1\" hint=4 min=1 max=70\n"
+                                "dim #4 \"#4\" hint=4 min=1 max=70\n"
+                                "input %0:f32[#0 #1 #2] \"x\"\n"
+                                "input %1:f32[#3 #4] \"z\"\n"
+                                "%2 = relu(%0)\n"
+                                "%3 = relu(%1)\n"
+                                "output %2 \"y\"\n"
+                                "output %3 \"w\"\n";
+    static const char unlimited[] = "graph \"u\"\ndim #0 \"rows\" hint=2 min=1\ninput %0:f32[#0] \"x\"\n"
+                                    "%1 = relu(%0)\noutput %1 \"y\"\n";
+    static const struct sol_deploy_key bare[] = {{"threads", "0"}};
+    struct sol_ctx *ctx;
+    char path[256], header[1 << 14] = "";
+    (void)state;
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    if (deploy(ctx, names, "source", 0, NULL)) fail_msg("%s", sol_error(ctx));
+    snprintf(path, sizeof path, "%s/libnet.h", folder);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(header, 1, sizeof header - 1, f) > 0);
+    fclose(f);
+    static const char *const there[] = {
+        "f32[int_, in0_size, x_1]  \"x\"",
+        " *   x_1: 2..8, a multiple of 2\n",
+        "void net(void *ctx, int64_t int_, int64_t in0_size, int64_t x_1, int64_t X_1_size, int64_t dim4, const",
+        "#define NET_X_1_SIZE_MAX 70\n",
+        "#define NET_IN0_MOST_ELEMENTS 576\n",
+    };
+    for (size_t i = 0; i < sizeof there / sizeof *there; i++)
+        if (!strstr(header, there[i])) fail_msg("no '%s' in: %.900s", there[i], header);
+    assert_int_equal(deploy(ctx, unlimited, "source", 1, bare), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "'rows' has no largest size: give one"));
     sol_ctx_destroy(ctx);
 }
 
@@ -189,8 +234,8 @@ static void hashes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),         cmocka_unit_test(rejected), cmocka_unit_test(several),
-        cmocka_unit_test(out_of_memory), cmocka_unit_test(hashes),
+        cmocka_unit_test(files),      cmocka_unit_test(rejected),      cmocka_unit_test(several),
+        cmocka_unit_test(dimensions), cmocka_unit_test(out_of_memory), cmocka_unit_test(hashes),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -49,21 +49,38 @@ static void *random_data(struct arena *a, const struct sol_tensor *t, int intege
 
 /* -- the comparison */
 
-/* Floats may differ by `most`, relative to 1 and more. */
+static double float_at(const struct sol_tensor *t, const void *data, int64_t i)
+{
+    return t->dtype == SOL_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
+}
+
+/* The largest finite magnitude of floats, at least 1. */
+static double scale_of(const struct sol_tensor *t, const void *data)
+{
+    double scale = 1;
+    for (int64_t i = 0; i < tensor_elements(t); i++) {
+        const double v = fabs(float_at(t, data, i));
+        if (isfinite(v) && v > scale) scale = v;
+    }
+    return scale;
+}
+
+/* Floats may differ by `most`, relative to the largest. */
 static bool same_output(const struct sol_tensor *t, const void *got, const void *expected, double most,
                         const char *what)
 {
     const int64_t n = tensor_elements(t);
     const size_t bytes = dtype_def((enum sol_dtype)t->dtype)->bytes;
+    const char *layer = t->from ? t->from->def->name : "input";
+    const bool real = t->dtype == SOL_F32 || t->dtype == SOL_F64;
+    const double scale = real ? scale_of(t, expected) : 0;
     for (int64_t i = 0; i < n; i++) {
-        if (t->dtype == SOL_F32 || t->dtype == SOL_F64) {
-            const bool wide = t->dtype == SOL_F64;
-            const double x = wide ? ((const double *)got)[i] : ((const float *)got)[i];
-            const double y = wide ? ((const double *)expected)[i] : ((const float *)expected)[i];
-            if (!(fabs(x - y) <= most * (1 + fabs(y))) && !(isnan(x) && isnan(y)) && x != y)
-                return WRONG("%s: element %lld is %.9g, expected %.9g", what, (long long)i, x, y), false;
+        if (real) {
+            const double x = float_at(t, got, i), y = float_at(t, expected, i);
+            if (!(fabs(x - y) <= most * scale) && !(isnan(x) && isnan(y)) && x != y)
+                return WRONG("%s: %s: element %lld is %.9g, expected %.9g", what, layer, (long long)i, x, y), false;
         } else if (memcmp((const char *)got + (size_t)i * bytes, (const char *)expected + (size_t)i * bytes, bytes)) {
-            return WRONG("%s: element %lld differs", what, (long long)i), false;
+            return WRONG("%s: %s: element %lld differs", what, layer, (long long)i), false;
         }
     }
     return true;
@@ -76,7 +93,20 @@ static sol_status results(struct sol_graph *g, const int64_t *dim, const struct 
     *out = NEW_ARRAY(at->arena, void *, at->outputs.n + 1);
     for (int i = 0; i < at->outputs.n; i++)
         (*out)[i] = arena_alloc(at->arena, (size_t)tensor_bytes(at->outputs.at[i].t) + 8);
-    return graph_interpret_at(g, dim, &(struct graph_data){given->inputs, given->params, *out});
+    return graph_interpret_at(g, dim,
+                              &(struct graph_data){.inputs = given->inputs, .params = given->params, .outputs = *out});
+}
+
+/* Runs the network, forward and backward if it has a gradient. */
+static sol_status run_compiled(struct sol_net *net, struct sol_params *params, const struct sol_call *c, bool joint)
+{
+    struct sol_saved *saved;
+    if (!joint) return sol_net_run_at(net, params, c);
+    TRY(sol_net_forward_at(net, params, c, &saved));
+    const struct sol_backward b = {c->inputs, c->outputs, c->threads, 0};
+    const sol_status status = sol_net_backward(net, params, saved, &b);
+    sol_saved_destroy(saved);
+    return status;
 }
 
 /* Runs the network that the graph became; data->outputs are the expected results. */
@@ -89,7 +119,8 @@ static void same_compiled(struct sol_net *net, const int64_t *dim, const struct 
     void **out = NEW_ARRAY(at->arena, void *, at->outputs.n + 1);
     for (int i = 0; i < at->outputs.n; i++)
         out[i] = arena_alloc(at->arena, (size_t)tensor_bytes(at->outputs.at[i].t) + 8);
-    if (sol_net_run_at(net, params, &(struct sol_call){dim, data->inputs, out, 2}))
+    if (run_compiled(net, params, &(struct sol_call){.dims = dim, .inputs = data->inputs, .outputs = out, .threads = 2},
+                     graph_is_joint(at)))
         WRONG("%s: compiled: %s", what, sol_error(ctx));
     else
         for (int i = 0; i < at->outputs.n; i++)
@@ -97,12 +128,38 @@ static void same_compiled(struct sol_net *net, const int64_t *dim, const struct 
     sol_params_destroy(params);
 }
 
+struct compared { /* a graph, and the network that it became; NULL: none */
+    struct sol_graph *g;
+    struct sol_net *net;
+    double most; /* by which interpreted values differ, relative to the largest */
+};
+
+/* Compares the values with those of the graph for these sizes. False: they cannot be computed. */
+static bool compare_with(const struct compared *c, const int64_t *dim, struct sol_graph *at, int integers,
+                         const char *what)
+{
+    void **got, **expected;
+    const void **in = NEW_ARRAY(at->arena, const void *, at->inputs.n + 1),
+               **params = NEW_ARRAY(at->arena, const void *, at->params.n + 1);
+    for (int i = 0; i < at->inputs.n; i++) in[i] = random_data(at->arena, at->inputs.at[i], integers);
+    for (int i = 0; i < at->params.n; i++) params[i] = random_data(at->arena, at->params.at[i], integers);
+    const struct graph_data data = {.inputs = in, .params = params};
+    bool good = !results(at, NULL, at, &data, &expected);
+    const sol_status status = good ? results(c->g, dim, at, &data, &got) : SOL_OK;
+    if (status == SOL_ERR_RUN) good = false; /* an index outside, which loops ignore where the size 1 is known */
+    if (status && status != SOL_ERR_RUN) WRONG("%s: %s", what, sol_error(ctx));
+    for (int i = 0; good && !status && i < at->outputs.n; i++)
+        if (!same_output(at->outputs.at[i].t, got[i], expected[i], c->most, what)) break;
+    if (good && !status && c->net)
+        same_compiled(c->net, dim, at, &(struct graph_data){.inputs = in, .params = params, .outputs = expected}, what);
+    return good;
+}
+
 /* Compares shapes and values of g, and of the network that it became (NULL: none), with those of the graph for these
  * sizes. False: they cannot be computed. */
 static bool compare_at(struct sol_graph *g, struct sol_net *net, const int64_t *dim, int integers, const char *what)
 {
     struct sol_graph *at;
-    void **got, **expected;
     if (graph_at(g, dim, &at)) return false;
     for (int i = 0; i < g->tensors.n; i++)
         for (int d = 0; d < g->tensors.at[i]->ndim; d++) {
@@ -111,18 +168,7 @@ static bool compare_at(struct sol_graph *g, struct sol_net *net, const int64_t *
                 WRONG("%s: tensor %d dimension %d is %lld, expected %lld", what, i, d, (long long)size,
                       (long long)at->tensors.at[i]->dim[d].size);
         }
-    const void **in = NEW_ARRAY(at->arena, const void *, at->inputs.n + 1),
-               **params = NEW_ARRAY(at->arena, const void *, at->params.n + 1);
-    for (int i = 0; i < at->inputs.n; i++) in[i] = random_data(at->arena, at->inputs.at[i], integers);
-    for (int i = 0; i < at->params.n; i++) params[i] = random_data(at->arena, at->params.at[i], integers);
-    const struct graph_data data = {in, params, NULL};
-    bool good = !results(at, NULL, at, &data, &expected);
-    const sol_status status = good ? results(g, dim, at, &data, &got) : SOL_OK;
-    if (status == SOL_ERR_RUN) good = false; /* an index outside, which loops ignore where the size 1 is known */
-    if (status && status != SOL_ERR_RUN) WRONG("%s: %s", what, sol_error(ctx));
-    for (int i = 0; good && !status && i < at->outputs.n; i++)
-        if (!same_output(at->outputs.at[i].t, got[i], expected[i], 1e-6, what)) break;
-    if (good && !status && net) same_compiled(net, dim, at, &(struct graph_data){in, params, expected}, what);
+    const bool good = compare_with(&(struct compared){g, net, 1e-6}, dim, at, integers, what);
     sol_graph_destroy(at);
     return good;
 }

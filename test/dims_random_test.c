@@ -3,8 +3,6 @@
 #include "dims_check.h"
 #include "random/graphs.h"
 
-#define SEEDS 60
-#define PARTS 6
 #define MOST 3 /* dimensions */
 
 struct made {
@@ -85,7 +83,7 @@ static void add(struct made *m, const struct sol_layer *l)
     for (int o = 0; o < l->nout; o++) m->tensor[l->out[o]->id] = made->out[o];
 }
 
-static int graph_of(struct made *m)
+static bool graph_of(struct made *m)
 {
     choose(m);
     const struct sol_graph *from = m->r->g;
@@ -99,34 +97,132 @@ static int graph_of(struct made *m)
     return m->n && m->g->outputs.n;
 }
 
+struct options {
+    int seeds, first, parts;
+    int compile; /* the distance between the seeds whose graphs are compiled, too; 0: none is */
+};
+static struct options options = {.seeds = 40, .first = 1, .parts = 6, .compile = 12};
+
+struct counts {
+    int graphs, layers, runs, compiled;
+};
+
+/* The graph of a seed. False: none of its sizes vary. */
+static bool make(struct made *m, int seed)
+{
+    *m = (struct made){.r = gen_create(ctx, (uint64_t)seed)};
+    recipes_graph(m->r, options.parts);
+    assert_int_equal(sol_graph_create(ctx, "dims", &m->g), SOL_OK);
+    m->tensor = NEW_ARRAY(m->g->arena, struct sol_tensor *, m->r->g->ntensors + 1);
+    return graph_of(m);
+}
+
+static void destroy(struct made *m)
+{
+    sol_graph_destroy(m->g);
+    gen_destroy(m->r);
+}
+
+/* Appends the gradient of all results. False: a layer has none. */
+static bool differentiate(struct sol_graph *g)
+{
+    const int most = g->inputs.n + g->params.n + g->outputs.n;
+    struct sol_tensor **with = NEW_ARRAY(g->arena, struct sol_tensor *, most + 1);
+    int *of = NEW_ARRAY(g->arena, int, most + 1), *reached = NEW_ARRAY(g->arena, int, most + 1), nof = 0, nwith = 0;
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].t->dtype == SOL_F32) of[nof++] = i;
+    for (int i = 0; i < g->inputs.n; i++)
+        if (g->inputs.at[i]->dtype == SOL_F32) with[nwith++] = g->inputs.at[i];
+    for (int i = 0; i < g->params.n; i++)
+        if (g->params.at[i]->dtype == SOL_F32) with[nwith++] = g->params.at[i];
+    return nof && nwith && !sol_graph_differentiate(g, nof, of, nwith, with, reached);
+}
+
+/* NULL: graphs of this seed are not compiled. The compiler changes a graph, so it gets one of its own. */
+static struct sol_net *compiled(int seed, bool joint)
+{
+    struct sol_net *net = NULL;
+    struct made m;
+    if (!options.compile || seed % options.compile) return NULL;
+    assert_true(make(&m, seed) && (!joint || differentiate(m.g)));
+    if (sol_compile(ctx, m.g, &net)) WRONG("seed %d: %s", seed, sol_error(ctx));
+    destroy(&m);
+    return net;
+}
+
+static const char *sizes_of(struct made *m, int seed, int k, int64_t *dim)
+{
+    for (int i = 0; i < m->n; i++) dim[i] = k ? gen_between(m->r, 2, 9) : m->was[i];
+    for (int i = m->n; i < MOST; i++) dim[i] = 0;
+    return arena_printf(m->g->arena, "seed %d at %lld,%lld,%lld", seed, (long long)dim[0], (long long)dim[1],
+                        (long long)dim[2]);
+}
+
+static void check(struct made *m, int seed, struct counts *c)
+{
+    assert_int_equal(graph_verify(m->g), SOL_OK);
+    struct sol_net *net = compiled(seed, false);
+    c->graphs++;
+    c->compiled += net != NULL;
+    c->layers += m->layers;
+    for (int k = 0; k < 5; k++) {
+        int64_t dim[MOST];
+        const char *what = sizes_of(m, seed, k, dim);
+        c->runs += compare_at(m->g, net, dim, 2, what);
+    }
+    sol_net_destroy(net);
+}
+
 static void random_graphs_are_right_at_every_size(void **unused)
 {
     (void)unused;
-    int graphs = 0, runs = 0, layers = 0;
-    for (int seed = 1; seed <= SEEDS; seed++) {
-        struct made m = {.r = gen_create(ctx, (uint64_t)seed)};
-        recipes_graph(m.r, PARTS);
-        assert_int_equal(sol_graph_create(ctx, "dims", &m.g), SOL_OK);
-        m.tensor = NEW_ARRAY(m.g->arena, struct sol_tensor *, m.r->g->ntensors + 1);
-        if (graph_of(&m)) {
-            assert_int_equal(graph_verify(m.g), SOL_OK);
-            graphs++;
-            layers += m.layers;
-            for (int k = 0; k < 5; k++) {
-                int64_t dim[MOST] = {0};
-                char what[64];
-                for (int i = 0; i < m.n; i++) dim[i] = k ? gen_between(m.r, 2, 9) : m.was[i];
-                snprintf(what, sizeof what, "seed %d at %lld,%lld,%lld", seed, (long long)dim[0], (long long)dim[1],
-                         (long long)dim[2]);
-                runs += compare_at(m.g, NULL, dim, 2, what);
-            }
-        }
-        sol_graph_destroy(m.g);
-        gen_destroy(m.r);
+    struct counts c = {0};
+    for (int seed = options.first; seed < options.first + options.seeds; seed++) {
+        struct made m;
+        if (make(&m, seed)) check(&m, seed, &c);
+        destroy(&m);
     }
-    print_message("%d graphs, %d layers whose sizes vary, %d evaluations\n", graphs, layers, runs);
+    print_message("%d graphs, %d of them compiled, %d layers whose sizes vary, %d evaluations\n", c.graphs, c.compiled,
+                  c.layers, c.runs);
     assert_int_equal(failures, 0);
-    assert_true(graphs > SEEDS / 2 && runs > graphs && layers > graphs);
+    assert_true(c.graphs > options.seeds / 2 && c.runs > c.graphs && c.layers > c.graphs);
+}
+
+/* The gradient of the graph whose sizes vary, and that of the graph for given sizes. */
+static void check_gradients(struct made *m, int seed, struct counts *c)
+{
+    struct made plain;
+    assert_true(make(&plain, seed));
+    struct compared joint = {m->g, compiled(seed, true), 1e-5}; /* the two add up in different orders */
+    c->graphs++;
+    c->compiled += joint.net != NULL;
+    for (int k = 0; k < 5; k++) {
+        int64_t dim[MOST];
+        struct sol_graph *at;
+        const char *what = sizes_of(m, seed, k, dim);
+        if (graph_at(plain.g, dim, &at)) continue;
+        if (differentiate(at))
+            c->runs += compare_with(&joint, dim, at, 2, what);
+        else
+            WRONG("%s: the gradient exists for sizes that vary only: %s", what, sol_error(ctx));
+        sol_graph_destroy(at);
+    }
+    sol_net_destroy(joint.net);
+    destroy(&plain);
+}
+
+static void random_gradients_are_right_at_every_size(void **unused)
+{
+    (void)unused;
+    struct counts c = {0};
+    for (int seed = options.first; seed < options.first + options.seeds; seed++) {
+        struct made m;
+        if (make(&m, seed) && differentiate(m.g)) check_gradients(&m, seed, &c);
+        destroy(&m);
+    }
+    print_message("%d gradients, %d of them compiled, %d evaluations\n", c.graphs, c.compiled, c.runs);
+    assert_int_equal(failures, 0);
+    assert_true(c.graphs > options.seeds / 4 && c.runs > c.graphs);
 }
 
 static int setup(void **unused)
@@ -142,8 +238,37 @@ static int teardown(void **unused)
     return 0;
 }
 
-int main(void)
+static const char usage[] = "usage: dims_random_test [options]\n"
+                            "  --seeds N     N graphs (40)\n"
+                            "  --first N     the first seed (1)\n"
+                            "  --parts N     independent parts of a graph (6)\n"
+                            "  --compile N   every Nth graph is compiled, too (12); 0: none\n";
+
+static bool read_options(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs_are_right_at_every_size)};
+    const struct {
+        const char *name;
+        int *number;
+    } numbers[] = {{"--seeds", &options.seeds},
+                   {"--first", &options.first},
+                   {"--parts", &options.parts},
+                   {"--compile", &options.compile}};
+    for (int i = 1; i < argc; i += 2) {
+        bool found = false;
+        for (int k = 0; k < COUNT_OF(numbers) && i + 1 < argc; k++)
+            if (!strcmp(argv[i], numbers[k].name)) *numbers[k].number = atoi(argv[i + 1]), found = true;
+        if (!found) return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    if (!read_options(argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs_are_right_at_every_size),
+                                       cmocka_unit_test(random_gradients_are_right_at_every_size)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

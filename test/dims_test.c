@@ -126,6 +126,23 @@ static void mistakes_name_forms(void **state)
     }
 }
 
+/* What a caller requires of sizes is a check, unless it holds for all of them. */
+static void requirements_are_checks(void **state)
+{
+    (void)state;
+    struct sol_graph *g = parse(CNN);
+    const int64_t width = g->dims.at[2].size;
+    const int before = g->checks.n;
+    assert_int_equal(sol_graph_require(g, sol_size(SOL_SIZE_SUB, width, 5), "line net.py:3"), SOL_OK);
+    assert_int_equal(g->checks.n, before);
+    assert_int_equal(sol_graph_require(g, sol_size(SOL_SIZE_SUB, 100, width), "line net.py:9"), SOL_OK);
+    assert_int_equal(graph_check_dims(g, (int64_t[]){1, 64, 100}), SOL_OK);
+    assert_int_equal(graph_check_dims(g, (int64_t[]){1, 64, 101}), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "line net.py:9"));
+    assert_int_equal(sol_graph_require(g, -1, "line net.py:12"), SOL_ERR_INVALID);
+    sol_graph_destroy(g);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -144,7 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_comes_back),     cmocka_unit_test(shapes_are_those_of_the_sizes),
         cmocka_unit_test(sizes_are_checked),   cmocka_unit_test(a_window_needs_its_size),
-        cmocka_unit_test(mistakes_name_forms),
+        cmocka_unit_test(mistakes_name_forms), cmocka_unit_test(requirements_are_checks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -227,6 +227,7 @@ static void random_problems(void **state)
     (void)state;
     static const char *const targets[] = {"avx512", "avx2", "sse2"};
     const char *wanted = getenv("DNN_TEST_RANDOM");
+    const int widest = __builtin_cpu_supports("avx512f") ? 0 : __builtin_cpu_supports("avx2") ? 1 : 2;
     int left = wanted ? atoi(wanted) : 12;
     uint32_t at = wanted && strchr(wanted, '@') ? (uint32_t)atoi(strchr(wanted, '@') + 1) : 1;
     static struct bound many[12];
@@ -235,8 +236,7 @@ static void random_problems(void **state)
     for (; left > 0; left -= COUNT_OF(many)) {
         struct target t;
         seed = at++ * 7919;
-        const char *name = targets[pick(__builtin_cpu_supports("avx512f") ? 3 : 1) % 3];
-        if (!__builtin_cpu_supports("avx2")) name = "sse2";
+        const char *name = targets[widest + pick(COUNT_OF(targets) - widest)];
         assert_int_equal(target_named(the_ctx, name, &t), 0);
         t.cores = 2;
         jobs.n = 0;

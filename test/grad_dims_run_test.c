@@ -89,7 +89,8 @@ static void train(struct sol_net *net, const int64_t *size, const struct sol_gra
     for (int i = 0; i < at->outputs.n; i++) memset(s->out[i], 0xa5, s->bytes[i] + GUARD);
     if (sol_params_create(net, &params)) fail_msg("%s", sol_error(ctx));
     for (int i = 0; i < at->params.n; i++) sol_params_set(params, i, s->param[i]);
-    const struct sol_call c = {size, (const void *const *)s->in, s->out, threads};
+    const struct sol_call c = {
+        .dims = size, .inputs = (const void *const *)s->in, .outputs = s->out, .threads = threads};
     if (sol_net_forward_at(net, params, &c, &saved)) fail_msg("%s", sol_error(ctx));
     const struct sol_backward b = {c.inputs, c.outputs, threads, 0};
     if (sol_net_backward(net, params, saved, &b)) fail_msg("%s", sol_error(ctx));

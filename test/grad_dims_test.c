@@ -62,7 +62,8 @@ static void **run(struct sol_graph *at, struct sol_graph *g, const int64_t *size
     for (int i = 0; i < at->inputs.n; i++) in[i] = data_of(at->inputs.at[i], (uint64_t)i);
     for (int i = 0; i < at->params.n; i++) param[i] = data_of(at->params.at[i], (uint64_t)(100 + i));
     for (int i = 0; i < at->outputs.n; i++) out[i] = calloc((size_t)tensor_elements(at->outputs.at[i].t) + 1, 8);
-    const struct graph_data data = {(const void *const *)in, (const void *const *)param, out};
+    const struct graph_data data = {
+        .inputs = (const void *const *)in, .params = (const void *const *)param, .outputs = out};
     if (graph_interpret_at(g, size, &data)) {
         char *text = NULL;
         sol_graph_print(g, &text);

@@ -30,15 +30,25 @@ struct check_case {
     const char *values; /* "nan": NaN and infinities among the inputs; "big"; NULL: -1..1 */
 };
 
+struct check_launch;
 struct check_tool { /* a compiler, and how its code runs */
     const char *cc;
     const char *flags[8];
     const struct target *target;
     const char *emulator; /* runs programs of the target; NULL: code is loaded */
+    /* Runs the kernel on a device. NULL: code is loaded. */
+    bool (*launch)(struct arena *a, const struct kernel *k, const char *source, const struct check_launch *l);
 };
 struct check_block { /* memory of an operand */
     char *at;
     int64_t bytes, origin;
+};
+struct check_launch {
+    const struct check_block *block;
+    int n;
+    const int64_t *sizes; /* of dimensions that vary; NULL: there are none */
+    int32_t *error;
+    const char **out_output;
 };
 
 static uint64_t check_seed = 1;
@@ -457,7 +467,7 @@ static bool check_emit(struct checking *k, int number, int *out_count)
     *out_count = k->solver->variants(&sc, &cluster, v);
     if (solver_emit(k->solver, &sc, &cluster, &v[number], &k->kernel))
         return check_say(k->c, "emit", sol_error(k->ctx));
-    if (k->tool->emulator) return true;
+    if (k->tool->emulator || k->tool->launch) return true;
     k->handle = check_compile(k->ctx, k->a, k->tool, check_source(k->a, k->tool->target, &k->kernel), &output);
     return k->handle || check_say(k->c, "compiler", output);
 }
@@ -494,7 +504,11 @@ static bool check_results(struct checking *k)
     const char *output = "";
     int32_t error = 0;
     for (int pass = 0; pass < (k->tool->emulator ? 1 : COUNT_OF(pieces)); pass++) {
-        if (!k->tool->emulator)
+        const struct check_launch launch = {k->block, k->np, k->sizes, &error, &output};
+        if (k->tool->launch) {
+            const char *source = check_source(k->a, k->tool->target, &k->kernel);
+            if (!k->tool->launch(k->a, &k->kernel, source, &launch)) return check_say(k->c, "device", output);
+        } else if (!k->tool->emulator)
             check_run(&k->kernel, k->handle, k->p, k->sizes, pieces[pass], &error);
         else if (!check_emulate(k->ctx, k->a, k->tool, &k->kernel, k->block, k->np, &output))
             return check_say(k->c, "emulated program", output);

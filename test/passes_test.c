@@ -95,7 +95,8 @@ static void **evaluate(struct arena *a, struct sol_graph *g, const int64_t *dim,
         const struct sol_tensor *t = g->outputs.at[i].t;
         out[i] = arena_alloc(a, (size_t)elements_at(t, dim) * dtype_def(t->dtype)->bytes + 1);
     }
-    return graph_interpret_at(g, dim, &(struct graph_data){in, params, out}) ? NULL : out;
+    return graph_interpret_at(g, dim, &(struct graph_data){.inputs = in, .params = params, .outputs = out}) ? NULL
+                                                                                                            : out;
 }
 
 static bool close_to(const struct sol_tensor *t, int64_t n, const void *got, const void *want)

@@ -95,7 +95,7 @@ static float *run(struct place *p, const char *graph, int64_t *out_n)
     struct sol_graph *g;
     struct sol_net *net = NULL;
     struct sol_params *params;
-    struct trial_data d;
+    struct trial_data d = {.dims = NULL};
     if (sol_graph_parse(p->ctx, graph, &g) || sol_compile(p->ctx, g, &net)) fail_msg("%s", sol_error(p->ctx));
     assert_true(trial_data_make(p->a, net, &d));
     assert_int_equal(trial_params(net, &d, &params), SOL_OK);
@@ -251,7 +251,7 @@ static void test_failing(void **state)
     struct sol_graph *g;
     struct sol_net *net = NULL;
     struct sol_params *params;
-    struct trial_data d;
+    struct trial_data d = {.dims = NULL};
     const char *folder = arena_printf(p->a, "%s/%s", p->folder, hostile);
     char *command = arena_printf(
         p->a, "cc -shared -fPIC -w -I'" SOURCE_ROOT "/include' -o '%s/sol-onednn.so' %s/failing.c", folder, p->folder);

@@ -10,7 +10,7 @@ static void test_nest(void **state)
     (void)state;
     struct target host;
     target_host(&host);
-    const struct check_tool tool = {"gcc", {"-O1"}, &host, NULL};
+    const struct check_tool tool = {.cc = "gcc", .flags = {"-O1"}, .target = &host};
     int bad = 0;
     for (int i = 0; i < COUNT_OF(common_cases); i++) bad += !check_case(ctx, &nest_solver, &common_cases[i], &tool);
     assert_int_equal(bad, 0);
@@ -62,7 +62,7 @@ static void test_functions(void **state)
         helpers_print(&text, helpers_make(a, &target));
         text_put(&text, "%s", SWEEP);
         const struct check_tool tool = {
-            targets[t][2], {"-O2", arena_printf(a, "-march=%s", targets[t][1])}, &target, NULL};
+            .cc = targets[t][2], .flags = {"-O2", arena_printf(a, "-march=%s", targets[t][1])}, .target = &target};
         const char *output = "";
         void *handle = check_compile(ctx, a, &tool, text.at, &output);
         if (!handle) fail_msg("%s", output);

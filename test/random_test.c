@@ -21,6 +21,7 @@ static const char usage[] =
     "joint in turn\n"
     "  --set K=V,K=V   keys of the configuration, for all settings\n"
     "  --graph FILE    a graph from a file instead, on random data of --seeds seeds\n"
+    "  --single        nothing is float64\n"
     "  --rows N        N graphs that have every row of layers.def between them (0)\n"
     "  --cases FILE    each graph of a file (# with A,B in front of a graph: its settings) instead\n"
     "  --print         prints the graph of the first seed, and does nothing else\n"
@@ -31,7 +32,7 @@ static const char usage[] =
 struct options {
     int seeds, first, parts, seconds, rows;
     const char *with, *graph, *set, *cases;
-    bool print, shrink, stats;
+    bool print, shrink, stats, single;
 };
 
 static bool read_options(int argc, char **argv, struct options *o)
@@ -65,6 +66,7 @@ static bool read_options(int argc, char **argv, struct options *o)
         i += found;
         if (!strcmp(argv[i], "--print")) o->print = found = true;
         if (!strcmp(argv[i], "--stats")) o->stats = found = true;
+        if (!strcmp(argv[i], "--single")) o->single = found = true;
         if (!strcmp(argv[i], "--no-shrink")) found = true, o->shrink = false;
         if (!found) return false;
     }
@@ -76,6 +78,7 @@ static struct gen *make(struct sol_ctx *ctx, const struct options *o, int seed)
 {
     if (!o->graph) {
         struct gen *r = gen_create(ctx, (uint64_t)seed);
+        r->single = o->single;
         recipes_graph(r, o->parts);
         return r;
     }
@@ -162,6 +165,7 @@ static int check_rows(struct sol_ctx *ctx, const struct options *o)
     for (int part = 0; part < o->rows; part++) {
         char list[200], label[40], repeat[40];
         struct gen *r = gen_create(ctx, (uint64_t)(o->first + part));
+        r->single = o->single;
         recipes_rows(r, part, o->rows, stdout, &failures);
         snprintf(list, sizeof list, "%s", o->with ? o->with : "auto");
         snprintf(label, sizeof label, "rows %d of %d", part, o->rows);

@@ -109,11 +109,12 @@ static const struct sol_module module = {sizeof module,
                                          0,
                                          0,
                                          0,
+                                         0,
                                          NULL,
                                          NULL,
                                          NULL};
 
-static inline sol_status add_hundred(struct sol_ctx *ctx, const void *data, const int64_t *sizes, const void *const *in,
+static inline sol_status add_hundred(struct sol_ctx *ctx, const void *data, int64_t *sizes, const void *const *in,
                                      void *const *out)
 {
     (void)sizes;
@@ -135,7 +136,8 @@ static int seven = 7;
 static const int64_t shape[] = {2, 4};
 static const struct sol_io input = {"x", SOL_F32, 2, shape}, output = {"y", SOL_F32, 2, shape};
 static const struct sol_io params[] = {{"w", SOL_F32, 2, shape}, {"b", SOL_F32, 2, shape}, {"s", SOL_F32, 2, shape}};
-static const struct net_host host[] = {{NULL, NULL, 0}, {add_hundred, &hundred, 1}};
+static const int64_t operand_bytes[] = {32, 32};
+static const struct net_host host[] = {{.set = -1}, {add_hundred, &hundred, 1, 1, -1, operand_bytes}};
 static const struct net_note notes[] = {
     {"scale + opaque", "direct", "model.py:7", false}, {"scale + opaque", "direct", "model.py:7", true}, {0}};
 static const struct net_parts parts = {

@@ -5,12 +5,13 @@
 #include "context.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hlir/graph.h"
 
-enum { MOST = 16, GUARD = 64 };
+enum { MOST = 16, GUARD = 64, SIZES = 12 };
 
 struct sized {
     struct sol_graph *g; /* as parsed: for the reference */
@@ -137,7 +138,10 @@ static inline sol_status bind(const struct sized *s, const int64_t *dims, int64_
 static inline sol_status call(const struct sized *s, const int64_t *dims, const struct io *io, int threads)
 {
     return sol_net_run_at(s->net, s->params,
-                          &(struct sol_call){dims, (const void *const *)io->in, (void *const *)io->out, threads});
+                          &(struct sol_call){.dims = dims,
+                                             .inputs = (const void *const *)io->in,
+                                             .outputs = (void *const *)io->out,
+                                             .threads = threads});
 }
 
 static inline void compare(const struct sized *s, const struct io *io, const char *sizes)
@@ -165,6 +169,41 @@ static inline void same_outputs(const struct sized *s, const struct io *io, cons
     for (int i = 0; i < sol_net_outputs(s->net); i++)
         if (memcmp(io->want[i], io->out[i], (size_t)io->n[i] * sizeof(float)))
             fail_msg("sizes %s: output %d: %d threads give other bits", sizes, i, threads);
+}
+
+/* Other numbers of threads give the same bits. */
+static inline void check_threads(const struct sized *s, const int64_t *dims, struct io *io, const char *sizes)
+{
+    for (int threads = 2; threads <= 3; threads++) {
+        keep_outputs(s, io);
+        assert_int_equal(call(s, dims, io, threads), SOL_OK);
+        same_outputs(s, io, sizes, threads);
+    }
+}
+
+/* The results at these sizes are those of the interpreter, and the same bits for any number of threads. */
+static inline void run_at(const struct sized *s, const int64_t *dims)
+{
+    struct io io;
+    int64_t bound[MOST];
+    char sizes[100];
+    snprintf(sizes, sizeof sizes, "%lld %lld %lld", (long long)dims[0], (long long)dims[1], (long long)dims[2]);
+    if (bind(s, dims, bound)) fail_msg("%s", sol_error(ctx));
+    assert_memory_equal(bound, dims, (size_t)sol_net_dims(s->net) * sizeof *dims);
+    io_make(s, dims, &io);
+    interpret(s, dims, &io);
+    if (call(s, bound, &io, 1)) fail_msg("%s", sol_error(ctx));
+    compare(s, &io, sizes);
+    check_threads(s, dims, &io, sizes);
+    io_free(s, &io);
+}
+
+static inline void run_all(const char *text, const int64_t (*dims)[3])
+{
+    struct sized s;
+    open(text, &s);
+    for (int i = 0; i < SIZES; i++) run_at(&s, dims[i]);
+    close_sized(&s);
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* Training of networks with dimensions that vary: forward and backward at many sizes. The reference is the gradient of
  * the same graph for these sizes, interpreted. */
+#include "rt/rt.h"
 #include "sized.h"
 
 #include <math.h>
@@ -76,7 +77,8 @@ static void interpret_joint(const struct sized *s, const int64_t *dims, struct i
 static void train(const struct sized *s, const int64_t *dims, const struct io *io, int threads, int keep)
 {
     struct sol_saved *saved;
-    const struct sol_call c = {dims, (const void *const *)io->in, (void *const *)io->out, threads};
+    const struct sol_call c = {
+        .dims = dims, .inputs = (const void *const *)io->in, .outputs = (void *const *)io->out, .threads = threads};
     if (sol_net_forward_at(s->net, s->params, &c, &saved)) fail_msg("%s", sol_error(ctx));
     for (; keep >= 0; keep--) {
         const struct sol_backward b = {c.inputs, c.outputs, threads, keep};
@@ -145,7 +147,10 @@ static void backward_has_the_sizes_of_its_forward(void **state)
             const int64_t dims[] = {(1 + i) * (round ? 3 : 7), 0, 0};
             io_make(&s, dims, &io[i]);
             interpret_joint(&s, dims, &io[i]);
-            const struct sol_call c = {dims, (const void *const *)io[i].in, (void *const *)io[i].out, 1};
+            const struct sol_call c = {.dims = dims,
+                                       .inputs = (const void *const *)io[i].in,
+                                       .outputs = (void *const *)io[i].out,
+                                       .threads = 1};
             assert_int_equal(sol_net_forward_at(s.net, s.params, &c, &saved[i]), SOL_OK);
         }
         for (int k = 0; k < PENDING; k++) {
@@ -160,6 +165,48 @@ static void backward_has_the_sizes_of_its_forward(void **state)
     close_sized(&s);
 }
 
+static int64_t peak_of(struct sol_net *net, const int64_t *dims)
+{
+    struct sol_memory m;
+    assert_int_equal(sol_net_memory_at(net, dims, &m), SOL_OK);
+    return m.peak;
+}
+
+/* Memory of saved tensors is used again where they are not in use, as it is where sizes are known. */
+static void memory_is_that_of_known_sizes(void **state)
+{
+    (void)state;
+    static const char DEEP[] = "graph \"deep\"\n"
+                               "dim #0 \"batch\" hint=8\n"
+                               "input %0:f32[N=#0 16 28 28] \"x\"\n"
+                               "param %1:f32[16 16 3 3] \"w\"\n"
+                               "%2 = Conv(%0, %1) p=1 q=1\n%3 = tanh(%2)\n"
+                               "%4 = Conv(%3, %1) p=1 q=1\n%5 = tanh(%4)\n"
+                               "%6 = Conv(%5, %1) p=1 q=1\n%7 = tanh(%6)\n"
+                               "%8 = Conv(%7, %1) p=1 q=1\n%9 = tanh(%8)\n"
+                               "%10 = Conv(%9, %1) p=1 q=1\n%11 = tanh(%10)\n"
+                               "%12 = Mean(%11) axes=[2,3]\n"
+                               "output %12 \"y\"\n";
+    static const int64_t dims[] = {8, 16, 13};
+    struct sized s;
+    const double workers = 16384. * rt_processors(); /* which have memory of their own */
+    open_joint(DEEP, &s);
+    for (int i = 0; i < COUNT_OF(dims); i++) {
+        struct sol_graph *at;
+        struct sol_net *known;
+        assert_int_equal(graph_at(s.g, &dims[i], &at), SOL_OK);
+        differentiate(at);
+        assert_int_equal(sol_compile(ctx, at, &known), SOL_OK);
+        const int64_t needs = peak_of(s.net, &dims[i]), expected = peak_of(known, NULL);
+        if ((double)needs > (double)expected * 1.02 + workers)
+            fail_msg("batch %lld: expected about %lld bytes, got %lld", (long long)dims[i], (long long)expected,
+                     (long long)needs);
+        sol_net_destroy(known);
+        sol_graph_destroy(at);
+    }
+    close_sized(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +214,7 @@ int main(void)
         cmocka_unit_test(attention),
         cmocka_unit_test(a_convolutional_network),
         cmocka_unit_test(backward_has_the_sizes_of_its_forward),
+        cmocka_unit_test(memory_is_that_of_known_sizes),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -64,15 +64,10 @@ static void trees_are_printed(void **state)
     struct target target;
     (void)state;
     assert_int_equal(target_named(ctx, "x86-64-v3", &target), SOL_OK);
-    const struct kernel kernel[] = {{.source = "static int @own;\n@KERNEL_0\n{\n    @own = @sol_min_i64(1, 2);\n}\n",
-                                     .nstep = 1,
-                                     .step[0].tasks = 3},
-                                    {.source = "static int @own;\n@KERNEL_0\n{\n    @own = @sol_min_i64(1, 2);\n}\n",
-                                     .nstep = 1,
-                                     .step[0].tasks = 3},
-                                    {.source = "static int @own;\n@KERNEL_0\n{\n    @own = @sol_min_i64(1, 2);\n}\n",
-                                     .nstep = 1,
-                                     .step[0].tasks = 4}};
+    const struct kernel kernel[] = {
+        {.source = "static int @own;\n@KERNEL_0\n    @own = @sol_min_i64(1, 2);\n}\n", .nstep = 1, .step[0].tasks = 3},
+        {.source = "static int @own;\n@KERNEL_0\n    @own = @sol_min_i64(1, 2);\n}\n", .nstep = 1, .step[0].tasks = 3},
+        {.source = "static int @own;\n@KERNEL_0\n    @own = @sol_min_i64(1, 2);\n}\n", .nstep = 1, .step[0].tasks = 4}};
     struct tree tree = {.round = "row", .nring = 1, .nloop = 1, .per_task = 4};
     assert_int_equal(tree_member(&tree, &kernel[0]), 0);
     assert_int_equal(tree_member(&tree, &kernel[1]), 0);

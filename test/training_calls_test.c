@@ -41,7 +41,7 @@ static void blocks_lie_apart(void **state)
         }
         const int ngiven = room ? GIVEN : 0;
         void *memory = malloc(rt_offsets_bytes(N, ngiven));
-        whole = rt_offsets(&(struct rt_layout){b, given, N, ngiven, room, memory});
+        whole = rt_offsets(&(struct rt_layout){b, given, N, ngiven, room, memory, 0});
         free(memory);
         for (int i = 0; i < N; i++) {
             assert_true(b[i].offset >= 0 && b[i].offset % 64 == 0 && b[i].offset + b[i].bytes <= whole);

@@ -320,6 +320,73 @@ static void test_tuned(void **state)
     assert_int_equal(p->tuned, 1);
 }
 
+/* -- sizes that vary */
+
+enum { MOST_IMAGES = 9, IMAGE = 32 * 20 * 20 };
+static const char sized[] = "graph \"sized\"\ndim #0 \"batch\" hint=6 max=64\ninput %0:f32[#0 32 20 20] \"x\"\n"
+                            "param %1:f32[32 32 3 3] \"w\"\nparam %2:f32[32 32 3 3] \"v\"\n"
+                            "%3 = Conv(%0, %1) p=1 q=1\n%4 = relu(%3)\n%5 = Conv(%4, %2) p=1 q=1\n%6 = add(%5, %0)\n"
+                            "output %6 \"y\"\n";
+
+/* Compiles, and runs at some sizes with one thread and two; one result behind the other. */
+static float *run_sizes(struct place *p)
+{
+    static const int64_t batches[] = {1, 2, 6, MOST_IMAGES};
+    enum { WEIGHTS = 32 * 32 * 9 };
+    struct sol_graph *g;
+    struct sol_net *net = NULL;
+    struct sol_params *params;
+    float *x = NEW_ARRAY(p->a, float, MOST_IMAGES *IMAGE), *w = NEW_ARRAY(p->a, float, 2 * WEIGHTS);
+    float *y = NEW_ARRAY(p->a, float, COUNT_OF(batches) * MOST_IMAGES * IMAGE);
+    for (int i = 0; i < MOST_IMAGES * IMAGE; i++) x[i] = value(i, 9);
+    for (int i = 0; i < 2 * WEIGHTS; i++) w[i] = value(i, 1);
+    if (sol_graph_parse(p->ctx, sized, &g) || sol_compile(p->ctx, g, &net)) fail_msg("%s", sol_error(p->ctx));
+    sol_graph_destroy(g);
+    assert_int_equal(sol_params_create(net, &params), SOL_OK);
+    for (int i = 0; i < 2; i++) sol_params_set(params, i, w + i * WEIGHTS);
+    for (int i = 0; i < COUNT_OF(batches); i++) {
+        const void *in[] = {x};
+        float *one = NEW_ARRAY(p->a, float, MOST_IMAGES *IMAGE), *two = y + i * MOST_IMAGES * IMAGE;
+        for (int threads = 1; threads <= 2; threads++) {
+            void *out[] = {threads == 1 ? one : two};
+            if (sol_net_run_at(
+                    net, params,
+                    &(struct sol_call){.dims = &batches[i], .inputs = in, .outputs = out, .threads = threads}))
+                fail_msg("%s", sol_error(p->ctx));
+        }
+        assert_memory_equal(one, two, (size_t)batches[i] * IMAGE * sizeof *one);
+    }
+    sol_params_destroy(params);
+    sol_net_destroy(net);
+    return y;
+}
+
+/* A network whose sizes vary is tuned at its hints and where its versions are made for; results stay right. */
+static void test_tuned_sizes(void **state)
+{
+    struct place *p = *state;
+    autotune(p, "off");
+    const float *by_cost = run_sizes(p), *tuned = NULL;
+    for (int s = 3; !p->tuned && s < 200; s *= 2) {
+        char seconds[8];
+        snprintf(seconds, sizeof seconds, "%d", s);
+        autotune(p, seconds);
+        tuned = run_sizes(p);
+    }
+    assert_int_equal(p->tuned, 1);
+    assert_int_equal(lines(p, true), 1);
+    assert_true(lines(p, false) > 0);
+    double most = 0;
+    for (int i = 0; i < 4 * MOST_IMAGES * IMAGE; i++) {
+        most = fmax(most, fabs((double)tuned[i]));
+        assert_true(fabs((double)tuned[i] - (double)by_cost[i]) < 1e-3);
+    }
+    assert_true(most > 0.1);
+    const float *again = run_sizes(p);
+    assert_int_equal(p->tuned, 1);
+    assert_memory_equal(again, tuned, 4 * MOST_IMAGES * IMAGE * sizeof *tuned);
+}
+
 /* An interrupt keeps what is known, and the next time continues. */
 static void test_interrupted(void **state)
 {
@@ -560,13 +627,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(round_trip),    TEST(damage),
-        TEST(merge),         TEST(writers),
-        TEST(no_place),      TEST(off),
-        TEST(tuned),         TEST(interrupted),
-        TEST(policy),        TEST(choice_of_wisdom),
-        TEST(shipped),       TEST(shipped_lines),
-        TEST(band_of_three), TEST(blocks_are_vectors),
+        TEST(round_trip),    TEST(damage),           TEST(merge),
+        TEST(writers),       TEST(no_place),         TEST(off),
+        TEST(tuned),         TEST(tuned_sizes),      TEST(interrupted),
+        TEST(policy),        TEST(choice_of_wisdom), TEST(shipped),
+        TEST(shipped_lines), TEST(band_of_three),    TEST(blocks_are_vectors),
     };
     return cmocka_run_group_tests_name("tune", tests, NULL, NULL);
 }

@@ -364,6 +364,7 @@ static void test_costs_of_bands(void **state)
     if (target_named(ctx, "x86-64-v4", &target) || sol_config_set(ctx, "compiler::verify", "1"))
         fail_msg("%s", sol_error(ctx));
     target.cores = 4;
+    target.l2 = 1 << 20; /* the band's rows take half of it */
     if (sol_graph_parse(ctx, text, &g) || passes_run(g) || plan_make(g, a, &target, &p)) fail_msg("%s", sol_error(ctx));
     assert_int_equal(p->chains.n, 1);
     const struct choice *c = p->chains.at[0].choice;

@@ -8,6 +8,14 @@ static const char scan_network[] = SCAN_NETWORK OUTPUT_C;
 /* The steps write y, the output. */
 static const char output_network[] = SCAN_NETWORK OUTPUT_Y;
 
+/* The band of band_network, whose images, rows and pixels vary: a number that is right for the hints alone is wrong. */
+static const char varying_network[] =
+    "graph \"net\"\n"
+    "dim #0 \"batch\" hint=2\ndim #1 \"height\" hint=24\ndim #2 \"width\" hint=20\n"
+    "input %0:f32[N=#0 8 #1 #2] \"x\"\nparam %1:f32[16 8 1 1] \"w\"\nparam %2:f32[16 1 3 3] \"v\"\n"
+    "%3 = Conv(%0, %1) \"a\"\n%4 = relu(%3)\n%5 = Conv(%4, %2) p=1 q=1 g=16 \"b\"\n%6 = relu(%5)\n"
+    "output %6 \"y\"\n";
+
 /* -- looking for what to break: a tree does not change, except here */
 
 static struct unit *unit_of(struct plan *p)
@@ -197,6 +205,33 @@ static void image_too_many(struct plan *p)
     unit_of(p)->kernel.step[0].tasks = tree_tasks(tree_of(p), c->images);
 }
 
+static void hint_of_tasks(struct plan *p)
+{
+    unit_of(p)->kernel.step[0].tasks = size_hint(unit_of(p)->kernel.step[0].tasks);
+}
+static void hint_of_loop(struct plan *p)
+{
+    loop(p, 0)->n = size_hint(loop(p, 0)->n);
+}
+static void hint_of_rows(struct plan *p)
+{
+    ring(p, 1)->rows = size_hint(ring(p, 1)->rows);
+}
+static void hint_of_ring(struct plan *p)
+{
+    for (int i = 0; i < tree_of(p)->nring; i++) ring(p, i)->scratch = size_hint(ring(p, i)->scratch);
+}
+static void hint_of_row(struct plan *p)
+{
+    struct tree_address *a = operand(&loop(p, 0)->body, 0, TREE_OPERAND, 0);
+    a->by[TREE_ROUND] = size_hint(a->by[TREE_ROUND]);
+}
+static void hint_of_image(struct plan *p)
+{
+    struct tree_address *a = operand(&loop(p, 0)->body, 0, TREE_OPERAND, 0);
+    a->by[TREE_IMAGE] = size_hint(a->by[TREE_IMAGE]);
+}
+
 static void late_steps(struct plan *p)
 {
     loop(p, 1)->from++;
@@ -309,6 +344,15 @@ static const struct broken_plan band_rows[] = {
     {"an operand that moves by tasks", PHASE_CHOOSE, moves_by_task, "expected an address by row and image"},
     {"an image too many", PHASE_CHOOSE, image_too_many, "are outside of its memory, 0..30719"},
 };
+static const struct broken_plan varying_rows[] = {
+    {"a number of tasks", PHASE_CHOOSE, hint_of_tasks,
+     "tree: expected one step of 78 tasks, got 1 steps, the first of 48"},
+    {"a number of rounds", PHASE_CHOOSE, hint_of_loop, "tree: expected a loop over rows 0..25, got 0..23"},
+    {"a number of rows", PHASE_CHOOSE, hint_of_rows, "tree: ring 1: expected 26 rows, got 24"},
+    {"rings at numbers", PHASE_CHOOSE, hint_of_ring, "of scratch memory"},
+    {"rows of a number of pixels", PHASE_CHOOSE, hint_of_row, "in round 25: expected bytes 2300.."},
+    {"images of a number of pixels", PHASE_CHOOSE, hint_of_image, "in round 0: expected bytes"},
+};
 static const struct broken_plan scan_rows[] = {
     {"a scan without a tree", PHASE_CHOOSE, no_tree, "tree: expected 3 loops and no rings, got 0 and 0"},
     {"a loop too few", PHASE_CHOOSE, lost_loop, "tree: expected 3 loops and no rings, got 2 and 0"},
@@ -339,6 +383,7 @@ static void test_broken_trees(void **state)
 {
     (void)state;
     try_broken_tiles(band_network, COUNT_OF(band_rows), band_rows);
+    try_broken_tiles(varying_network, COUNT_OF(varying_rows), varying_rows);
     try_broken_tiles(scan_network, COUNT_OF(scan_rows), scan_rows);
     try_broken_tiles(output_network, COUNT_OF(output_rows), output_rows);
 }

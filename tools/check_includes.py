@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = ["sol", "base", "hlir"]
 PRINT = [*CORE, "layers", "print", "rt/rt.h"]  # rt depends on nothing and knows the number of processors
 PLAN = [*PRINT, "dfp", "dnn", "plan"]
-EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "runtime", "tune", "compile"]
+EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "device", "runtime", "tune", "compile"]
 
 # folder: the folders, or single headers, that it may include; "sol" is include/sol
 MAY = {
@@ -32,7 +32,8 @@ MAY = {
     "src/dnn": [*PRINT, "dnn"],
     "src/plan": [*PRINT, "plan"],
     "src/schedule": [*PLAN, "schedule"],
-    "src/runtime": ["sol", "base", "rt", "runtime"],
+    "src/device": ["sol", "base", "rt", "build", "device", "print/kernel.h"],  # print has the table of processors
+    "src/runtime": ["sol", "base", "rt", "device", "runtime"],
     "src/tune": [*PLAN, "schedule", "runtime", "build", "tune"],
     "src/compile": EVERYTHING,
     "src/doctor": EVERYTHING,
@@ -44,7 +45,12 @@ MAY = {
 # Files that may include more than their folder, and why.
 EXTRA = {
     "src/plan/solvers.c": (["dfp", "dnn"], "the table of solvers; the planner knows none by name"),
+    "python/sol/_native.c": (["pytorch/native/native.h"], "the table that native.cpp calls"),
     "python/sol/_graph.c": (["hlir"], "the interpreter, for tests: it is no part of the public interface"),
+    **{
+        f"cli/device_test/{name}": (EVERYTHING, "checks device types, which only the inside sees")
+        for name in ("bench.h", "code.c", "nets.c")
+    },
     "cli/sol_opt.c": (EVERYTHING, "runs chosen passes on a text graph: a tool for the inside"),
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks that the table (meson.build) of each folder lists its source files, and that each row has a file.
 
-Only the table in src/print/target.c tells differences between devices, so no other file may contain a device's name.
+Only the table in src/print/target.c tells differences between devices, so no other file may contain a device's name,
+except the file of that device itself (src/device/NAME.c).
 --fix rewrites the lists from the contents of the folders. Run by `make lint`.
 """
 
@@ -24,7 +25,12 @@ def tables() -> list[tuple[Path, str, list[str], str]]:
     python = ROOT / "python/meson.build"
     package = ROOT / "python/sol"
     found.append((python, "core_sources = files(", listing(package, "*.c", "sol/"), ")"))
-    files = [str(p.relative_to(python.parent)) for p in package.rglob("*") if p.suffix in (".py", ".pyi", ".typed")]
+    compiled = {*package.glob("pytorch/native/native.*")}  # at the user's machine
+    files = [
+        str(p.relative_to(python.parent))
+        for p in package.rglob("*")
+        if p.suffix in (".py", ".pyi", ".typed") or p in compiled
+    ]
     found.append((python, "package = files(", sorted(files), ")"))
     tests = sorted(n.removesuffix("_test.c") for n in listing(ROOT / "test", "*_test.c"))
     found.append((ROOT / "test/meson.build", "unit_tests = [", tests, "]"))
@@ -44,7 +50,7 @@ def device_names() -> int:
     for path in sorted(p for f in ("src", "cli", "plugins", "include") for p in (ROOT / f).rglob("*.[chd]*")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             for name in names:
-                if path != DEVICES and name in re.sub(r"/\*.*?\*/", "", line):
+                if path != DEVICES and path.stem != name.strip('"') and name in re.sub(r"/\*.*?\*/", "", line):
                     print(f"{path.relative_to(ROOT)}:{number}: {name} is a device: ask its row in src/print/target.c")
                     bad += 1
     return bad

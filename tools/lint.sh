@@ -22,6 +22,11 @@ check() { # a name, then the command
 
 layout() { find include src cli python test examples bench plugins -name '*.[ch]' -exec clang-format --dry-run -Werror {} +; }
 
+test_names() { # pytest imports test files by their names, so two folders must not have the same one
+    twice=$(find test -name 'test_*.py' | sed 's|.*/||' | sort | uniq -d)
+    [ -z "$twice" ] || { echo "in two folders of test/: $twice"; return 1; }
+}
+
 clang_build() { # clang's warnings are others than gcc's; nothing is run, so it is compiled as fast as can be
     [ -e build-clang/build.ninja ] || CC=clang meson setup build-clang -Dwerror=true -Doptimization=0 -Ddebug=false || return 1
     meson compile -C build-clang
@@ -42,6 +47,7 @@ check includes python tools/check_includes.py
 check tables python tools/check_tables.py
 check parameters python tools/check_parameters.py
 check docs python tools/make_docs.py --check
+check test-names test_names
 check ruff ruff check .
 check ruff-format ruff format --check .
 check mypy mypy

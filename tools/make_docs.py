@@ -84,6 +84,10 @@ def python_object(name: str, value: object) -> list[str]:
                     f"* `{method}{call}`: {(inspect.getdoc(f) or '').splitlines()[0] if inspect.getdoc(f) else ''}"
                 )
         return out
+    if callable(value) and not inspect.isfunction(value) and type(value).__module__.startswith("sol."):
+        methods = [m for m in vars(type(value)) if inspect.ismethod(getattr(value, m))]
+        parts = [(name if m == "__call__" else f"{name}.{m}", getattr(value, m)) for m in methods]
+        return [text for part, f in parts for text in (f"### `{part}{signature(f)}`", documentation(f))]
     if callable(value):
         try:
             return [f"### `{name}{signature(value)}`", doc]

@@ -37,8 +37,11 @@ libnewlib-arm-none-eabi /usr/share/doc/libnewlib-arm-none-eabi
 qemu-user         qemu-aarch64
 qemu-system-arm   qemu-system-arm
 cmake             cmake
+pocl-opencl-icd   /etc/OpenCL/vendors/pocl.icd
+ocl-icd-libopencl1 /usr/share/doc/ocl-icd-libopencl1
 "
 TORCHVISION=0.28.0
+INTEL_OPENCL=2026.2.0 # a second implementation, in an environment of its own: it takes 800 MB
 TIMM=1.0.31 # without its dependencies, as torchvision
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -142,6 +145,20 @@ peers() { # those that are deployed only: in an environment of their own, which 
     : > "$stamp"
 }
 
+opencl() { # Intel's implementation beside those that are installed: the folder .venv-opencl/vendors names all
+    stamp=.venv-opencl/.$INTEL_OPENCL
+    [ -e "$stamp" ] && return 0
+    [ "$(uname -m)" = x86_64 ] || return 0
+    say "installing Intel's OpenCL runtime $INTEL_OPENCL"
+    python3 -m venv .venv-opencl
+    .venv-opencl/bin/python -m pip --disable-pip-version-check install -q \
+        "intel-opencl-rt==$INTEL_OPENCL" "intel-cmplr-lib-rt==$INTEL_OPENCL"
+    mkdir -p .venv-opencl/vendors
+    cp /etc/OpenCL/vendors/*.icd .venv-opencl/vendors/ 2>/dev/null || true
+    echo "$PWD/.venv-opencl/lib/libintelocl.so" > .venv-opencl/vendors/intel.icd
+    : > "$stamp"
+}
+
 debian
 python_environment
 in_place
@@ -154,5 +171,6 @@ case ${1:-} in
     all)
         say "installing timm, whose networks make test-all tries"
         pip install -q --no-deps "timm==$TIMM"
+        opencl
         ;;
 esac

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define SOL_MODULE_VERSION 5
+#define SOL_MODULE_VERSION 7
 
 #define SOL_SIZE (INT64_C(1) << 48)
 
@@ -52,7 +52,8 @@ enum sol_buffer_kind {
     SOL_BUFFER_PREPARED,  /* written by `prepare`, owned by the parameter set; offset and bytes in one block */
     SOL_BUFFER_WORKSPACE, /* one block per call */
     SOL_BUFFER_CONST,     /* in the module */
-    SOL_BUFFER_SAVED      /* written by `forward`, read by `backward`: one block per call of forward */
+    SOL_BUFFER_SAVED,     /* written by `forward`, read by `backward`: one block per call of forward */
+    SOL_BUFFER_EITHER     /* up to offset saved_bytes the memory of saved tensors, the workspace behind it */
 };
 /* Bits: the programs that receive an input or output. Gradients have the bit of backward only. An input or output of
  * forward that backward reads has both bits. */
@@ -79,7 +80,8 @@ enum sol_step_kind {
     SOL_STEP_TEAM,
     SOL_STEP_HOST,   /* one worker calls function `call` of the host once: an opaque layer */
     SOL_STEP_LAUNCH, /* a device runs the tasks: `run` queues them and does not wait */
-    SOL_STEP_COPY    /* copies the first operand to the second, between memory spaces */
+    SOL_STEP_COPY,   /* copies the first operand to the second, between memory spaces */
+    SOL_STEP_SET     /* as HOST, and sets a size of the call: tasks and operands of later steps may differ */
 };
 struct sol_step {
     sol_kernel_fn run;      /* NULL: a host step or a copy */
@@ -90,24 +92,28 @@ struct sol_step {
      * through earlier steps. */
     int32_t depends0, depends;
     int32_t kind; /* enum sol_step_kind */
-    int32_t call; /* HOST: the function's number; operands are inputs, then outputs (struct net_host in runtime.h) */
+    int32_t
+        call; /* HOST, SET: the function's number; operands are inputs, then outputs (struct net_host in runtime.h) */
     /* For profiles: operations of the layers as defined (Winograd needs fewer), and the bytes that they read and write.
      * If several consecutive steps compute one kernel, the first has the numbers of all. */
     float flops, bytes;
 };
-/* Memory in the workspace whose place is chosen when the sizes of a call are known. Blocks that are in use at the same
- * time do not overlap. */
+/* Memory whose place is chosen when the sizes of a call are known. Blocks that are in use at the same time do not
+ * overlap. */
 struct sol_block {
-    int64_t bytes;       /* a quantity */
-    int32_t first, last; /* the steps during which it is in use */
-    int32_t offset;      /* the size of the call that becomes its offset */
+    int64_t bytes, offset; /* quantities; offset: the size of the call that becomes its offset */
+    /* The steps during which it is in use. Forward counts them from its last step on where it saves tensors, so that
+     * these are in use at the beginning, as they are in backward. */
+    int32_t first, last;
 };
 struct sol_program {
     int32_t nstep, nplace;
     const struct sol_step *step;
     const struct sol_operand *place;
     int64_t workspace_bytes, scratch_bytes; /* quantities; scratch: per worker */
-    /* Where sizes vary. The end of the blocks becomes workspace_bytes, which is a size of the call then. */
+    /* Where sizes vary. The end of the blocks becomes workspace_bytes, which is a size of the call then. Behind them in
+     * the table are the module's saved tensors, in the order of their offsets, which are known: blocks lie in their
+     * memory, too, where it is not in use. */
     int32_t nblock;
     const struct sol_block *block;
 };
@@ -115,10 +121,14 @@ struct sol_program {
 struct sol_module_dim {
     const char *name;
     int64_t hint, min, max, multiple; /* as in struct sol_dim_limits */
+    /* A step sets it, and the call begins with this quantity, the most that it may become; -1: the caller tells it.
+     * Steps in front of that step do not depend on it. */
+    int64_t most;
 };
 /* What sizes must fulfil beyond their limits: the quantity is not negative. */
 struct sol_module_check {
     int64_t size;
+    int32_t set;      /* the last dimension in it that a step sets: checked then; -1: when the call begins */
     const char *what; /* who needs it, and its formula: "layer 'conv1' (Conv): it needs a size #0-7" */
 };
 struct sol_module {
@@ -129,7 +139,7 @@ struct sol_module {
     int64_t prepared_bytes, saved_bytes;           /* saved: a quantity */
     struct sol_program prepare, forward, backward; /* backward: no steps unless the network has a gradient */
     /* Sizes known only while running; 0: none. `prepare` needs none of them. */
-    int32_t nsize, ndim, ncheck;
+    int32_t nsize, ndim, ncheck, nsaved;
     const struct sol_module_dim *dim;
     const struct sol_module_check *check;
     /* Reads sizes 0..ndim-1 and writes those that the module computes. Returns 0: one of them is too large. */

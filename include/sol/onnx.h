@@ -33,6 +33,11 @@ struct sol_onnx_value {
     const int64_t *shape;
     const void *data; /* row-major; copied */
 };
+/* What is known of a dimension that varies. */
+struct sol_onnx_limits {
+    const char *name; /* as in sol_onnx_dim */
+    struct sol_dim_limits limits;
+};
 /* The shape of an array that the caller will pass. It determines open sizes that are not in `dims`. */
 struct sol_onnx_shape {
     const char *name; /* NULL: input number `input`, not counting weights and the inputs in `values` */
@@ -54,6 +59,13 @@ struct sol_onnx_options {
      * are estimated for. Dimensions that the network needs to be equal become one; one that must be a number becomes
      * that number, or the one in `shapes`. */
     int vary;
+    int nlimits; /* of dimensions that vary; a hint of 0 says nothing */
+    const struct sol_onnx_limits *limits;
+    /* The arrays of a call. Where shapes depend on one of at most 64 elements, it is taken as one in `values` is, and
+     * is no input of the graph. With `vary`, elements of lists of int64 are dimensions that vary (sol_onnx_taken_size),
+     * and the shapes of these arrays are examples. name NULL: as in sol_onnx_shape; data NULL: it is not known. */
+    int noffered;
+    const struct sol_onnx_value *offered;
 };
 
 /* Options may be NULL. Errors: IO (file), INVALID (damaged model), UNSUPPORTED (lists all unsupported nodes). */
@@ -71,6 +83,12 @@ int sol_onnx_inputs(const struct sol_onnx *model);
 int sol_onnx_outputs(const struct sol_onnx *model);
 struct sol_io sol_onnx_input(const struct sol_onnx *model, int i);
 struct sol_io sol_onnx_output(const struct sol_onnx *model, int i);
+/* The number of input i among the arrays of a call, which differs from i behind values that were taken from them. */
+int sol_onnx_place(const struct sol_onnx *model, int i);
+/* Returns the i-th value that was taken from those offered; NULL: i is past the last. */
+const struct sol_onnx_value *sol_onnx_taken(const struct sol_onnx *model, int i);
+/* What its element k is in the graph: a number, or a size that varies; -1: the value is as it was offered. */
+int64_t sol_onnx_taken_size(const struct sol_onnx *model, int i, int k);
 /* Returns the i-th dimension that the model leaves open, as its symbol or as input and axis ("x.0"), and the size used
  * for it. NULL: i is past the last. */
 const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size);
@@ -93,6 +111,45 @@ const char *sol_onnx_operator(const struct sol_onnx *model, int i, int64_t *out_
 const char *sol_onnx_about(const struct sol_onnx *model);
 /* Returns the i-th supported operator with its first and last opset (0: the newest). NULL: i is past the last. */
 const char *sol_onnx_supported(int i, const char **out_domain, int *out_first, int *out_last);
+
+/* -- programs: a model compiled for calls with arrays of different sizes. */
+
+struct sol_onnx_source {
+    const char *path; /* NULL: the model is in memory */
+    const void *data;
+    size_t bytes;
+};
+/* A model as it was read, its network and its weights. */
+struct sol_onnx_program {
+    struct sol_onnx *model;
+    struct sol_net *net;
+    struct sol_params *params;
+    double read_s, compile_s; /* how long it took */
+};
+enum {
+    SOL_ONNX_ALL = 1,  /* one program for all sizes that the model leaves open, as far as they may vary */
+    SOL_ONNX_SIZED = 2 /* one for the sizes of the arrays alone */
+};
+struct sol_onnx_call {
+    struct sol_onnx_source from;
+    const struct sol_onnx_options
+        *options; /* without shapes and `vary`, which the program decides about; may be NULL */
+    int ways;     /* the programs that are allowed; the first that is possible is made */
+    int narrays;
+    const struct sol_onnx_value *arrays; /* name NULL: input number i; data NULL: shapes cannot depend on it */
+    int64_t *out_dims;                   /* receives the sizes for sol_net_run_at, at most 32 */
+    int *out_misfit; /* receives 1 if the arrays are wrong, 0 if the model or something else is; may be NULL */
+};
+/* Finds the program for a call. The program for all sizes does not depend on the arrays, unless shapes depend on their
+ * values; numbers among these that are no sizes (0, -1) are then those of the first call. If it cannot be made, or the
+ * arrays do not fit it, there is one for their sizes alone, and for their values where shapes depend on them. `all` is
+ * the program for all sizes if it was made before, otherwise NULL. If it serves this call, *out_p stays empty. Without
+ * arrays, nothing is compared. Errors: as sol_onnx_load and sol_compile; INVALID (the arrays do not fit the model). */
+sol_status sol_onnx_program_make(struct sol_ctx *ctx, const struct sol_onnx_call *call,
+                                 const struct sol_onnx_program *all, struct sol_onnx_program *out_p);
+/* The sizes of a call with these arrays. Errors: INVALID (they do not fit this program). */
+sol_status sol_onnx_program_bind(const struct sol_onnx_program *p, const struct sol_onnx_call *call, int64_t *out_dims);
+void sol_onnx_program_destroy(struct sol_onnx_program *p); /* what it holds, not itself */
 
 /* A tensor in a separate file, as in the test data of ONNX models (input_0.pb). */
 struct sol_onnx_tensor {

@@ -74,6 +74,10 @@ void sol_progress(struct sol_ctx *ctx, const char *what, int done, int total);
 /* Removes SOL's files from the folder of the key cache::folder, except wisdom. Loaded networks remain usable. Errors:
  * IO (not a cache of SOL, or removing fails). */
 sol_status sol_cache_clear(struct sol_ctx *ctx);
+/* Keeps code that an application made from `text` in the cache, and finds it again: bytes that this user's SOL kept
+ * (docs/cache.md), to be freed with sol_free. *out_data is NULL if there are none. Errors: NOMEM. */
+void sol_cache_keep(struct sol_ctx *ctx, const char *text, const void *data, size_t bytes);
+sol_status sol_cache_find(struct sol_ctx *ctx, const char *text, void **out_data, size_t *out_bytes);
 /* Returns the folder of the cache; the caller frees the text with sol_free. "" means that the key cache::folder is
  * empty. Errors: IO (the folder cannot be used; the message says why), NOMEM. */
 sol_status sol_cache_folder(struct sol_ctx *ctx, char **out_path);
@@ -111,6 +115,54 @@ struct sol_machine {
  * 50 ms. Errors: INVALID (keys), INTERRUPTED, NOMEM. */
 sol_status sol_machine(struct sol_ctx *ctx, struct sol_machine *out);
 
+/* A device that networks may run on, or why it is not there. */
+struct sol_device_info {
+    uint32_t size;        /* sizeof(struct sol_device_info) */
+    const char *type;     /* "x86", "opencl" */
+    int32_t index;        /* of this type */
+    int32_t selected;     /* networks that are compiled now run on it (key `device`) */
+    char name[128];       /* the processor, board or implementation */
+    char arch[64];        /* what code is compiled for: "avx2", "sm_90" */
+    char compiler[384];   /* the compilers that make code for it, with their versions; "": none */
+    char why[512];        /* why it is not there, and what can be done without it; "": it is there */
+    int64_t memory;       /* bytes; 0: unknown, as below */
+    int32_t cores, lanes; /* lanes: float32 elements that a core's vectors, or the threads that run in step, have */
+    int32_t group_items;  /* most work items of a group; 0: it has none, as the processor */
+    int32_t f64;          /* it computes in float64 */
+    int64_t group_bytes;  /* of memory that a group shares */
+};
+/* Passes each device to `show`, those that are there first; the texts are valid during that call. It
+ * opens no device. Errors: NOMEM. */
+sol_status sol_devices(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_device_info *info), void *user);
+
+/* Selects the device that networks run on which are compiled later: "TYPE", "TYPE:INDEX", or "auto" for the processor.
+ * The key `device` is the same choice, which is checked when a network is compiled. Errors: UNSUPPORTED (there is no
+ * such device; the message says why), NOMEM. */
+sol_status sol_device_select(struct sol_ctx *ctx, const char *device);
+
+/* -- tensors that lie on a device. A heap is memory of a device and one queue. What these functions do to the memory
+ * happens in the order of their calls, whichever threads call; only sol_heap_read and sol_heap_wait wait for it.
+ * Addresses are virtual: a place plus an offset in bytes, which nobody may dereference. What fails later than its call
+ * is reported by the next call of the heap. */
+struct sol_heap;
+/* The heap of "TYPE:INDEX"; one for each device, which lives as long as the context. Errors: UNSUPPORTED (there is no
+ * such device), INVALID (a child process after fork), and what the device says. */
+sol_status sol_heap_open(struct sol_ctx *ctx, const char *device, struct sol_heap **out_heap);
+/* `bytes` > 0, aligned to 256. Errors: NOMEM: smaller allocations may still succeed. */
+sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p);
+void sol_heap_free(struct sol_heap *h, uint64_t p); /* when what was called before is done; accepts 0 */
+/* The host's data may change as soon as the function returns. */
+sol_status sol_heap_write(struct sol_heap *h, uint64_t to, const void *data, int64_t bytes);
+sol_status sol_heap_read(struct sol_heap *h, void *host, uint64_t from, int64_t bytes);
+sol_status sol_heap_copy(struct sol_heap *h, uint64_t to, uint64_t from, int64_t bytes); /* disjoint ranges */
+sol_status sol_heap_fill(struct sol_heap *h, uint64_t to, int value, int64_t bytes);     /* with one byte */
+sol_status sol_heap_wait(struct sol_heap *h);
+/* What its device did so far, for whomever: waits of the host, commands, and bytes that are allocated now. */
+struct sol_heap_counts {
+    int64_t waits, writes, reads, copies, runs, bytes;
+};
+void sol_heap_counts(struct sol_heap *h, struct sol_heap_counts *out_counts);
+
 /* -- a network. Tensors and layers belong to the graph and live as long as it does. */
 
 /* `name` appears in messages and file names. The graph functions copy all texts and arrays. Errors: NOMEM. */
@@ -125,6 +177,14 @@ struct sol_dim_limits {
     int64_t hint, min, max, multiple;
 };
 sol_status sol_graph_dim(struct sol_graph *g, const char *name, const struct sol_dim_limits *limits, int64_t *out_size);
+/* A dimension that the network sets while it runs, because its size depends on data: the number of elements that the
+ * first layer finds which has it as its attribute `size` (NonZero). It is 0 to `most`, a
+ * size of the inputs, for which memory is planned. Other layers with the same `size` must find as many, or the call
+ * fails. Such networks run on processors and have no gradient. Errors: as sol_graph_dim. */
+sol_status sol_graph_data_dim(struct sol_graph *g, const char *name, int64_t most, int64_t *out_size);
+/* Sizes of a call must not make `size` negative. `what`, for messages: who needs it ("line net.py:9"). Layers need what
+ * their shapes say without that. */
+sol_status sol_graph_require(struct sol_graph *g, int64_t size, const char *what);
 /* Expressions of sizes, which are numbers or vary. SOL_SIZE_BAD: overflow, or division by zero. */
 #define SOL_SIZE_BAD INT64_C(0x15A5E00400000)
 enum sol_size_op {
@@ -298,6 +358,7 @@ int sol_net_backward_reads(const struct sol_net *net, enum sol_what what, int i)
 struct sol_net_dim {
     const char *name; /* lives as long as the network */
     struct sol_dim_limits limits;
+    int64_t most; /* the network sets it while it runs, to at most this size; -1: the caller tells it */
 };
 int sol_net_dims(const struct sol_net *net);                      /* how many; 0: all sizes are fixed */
 struct sol_net_dim sol_net_dim(const struct sol_net *net, int i); /* if i is past the last, all fields are 0 */
@@ -306,6 +367,8 @@ struct sol_net_dim sol_net_dim(const struct sol_net *net, int i); /* if i is pas
  * takes well below a microsecond. Errors: INVALID (inputs that disagree with each other or with the network, a size out
  * of its limits, a layer that cannot have these sizes, a dimension that is in no input's shape), NOMEM. */
 sol_status sol_net_bind(struct sol_net *net, const int64_t *const *shapes, int64_t *out_dims);
+/* The same where the caller has set some dimensions in `dims`: bit i of `known` is for dimension i. */
+sol_status sol_net_bind_known(struct sol_net *net, const int64_t *const *shapes, uint32_t known, int64_t *dims);
 /* Checks sizes that the caller found in another way. Errors: as sol_net_bind. */
 sol_status sol_net_check_dims(struct sol_net *net, const int64_t *dims);
 struct sol_call {
@@ -313,10 +376,13 @@ struct sol_call {
     const void *const *inputs;
     void *const *outputs;
     int threads;
+    int64_t *out_dims; /* NULL, or room for sol_net_dims sizes: as `dims`, with those that the run has set */
 };
 /* The same as sol_net_run and sol_net_forward, at the sizes of the call. sol_net_backward runs at the sizes of its
  * forward. Several threads may use different sizes at the same time. Memory grows to what the largest sizes need. Other
- * errors: INVALID (sizes), NOMEM: smaller sizes still run. */
+ * errors: INVALID (sizes), NOMEM: smaller sizes still run. For dimensions that the network sets (sol_graph_data_dim),
+ * the caller's entries of `dims` do not count, sol_net_bind says the most, and outputs have room for that. They are
+ * written as tensors of the sizes in out_dims: sol_size_at(shape[d], out_dims). */
 sol_status sol_net_run_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c);
 sol_status sol_net_forward_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c,
                               struct sol_saved **out_saved);

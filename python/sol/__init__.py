@@ -5,7 +5,7 @@ Use it with `model = sol.optimize(model, torch.randn(1, 3, 224, 224))` or `sol.o
 
 from __future__ import annotations
 
-from . import cache, deployment, device, log, notebook
+from . import cache, deployment, log, notebook
 from ._core import (
     CompilerError,
     Error,
@@ -19,6 +19,7 @@ from ._core import (
 )
 from .api import config, devices, dims, memory, optimize, refresh, seed, seeds, set_seed, versions
 from .deploy import deploy
+from .device import device
 from .host import differentiate, host_function
 from .inputs import Dim, Input, dim, input
 from .profiles import Kernel, Machine, Profile, machine, profile

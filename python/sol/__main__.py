@@ -76,7 +76,8 @@ def main() -> int:
     _frameworks()
     for device in api.devices():
         marks = ", default" if device["default"] else ""
-        _row("devices", f"{device['type']}:{device['index']}: {device['name']} ({device['cores']} processors{marks})")
+        facts = f"not there: {device['why']}" if device["why"] else f"{device['name']} ({device['cores']} cores{marks})"
+        _row("devices", f"{device['type']}:{device['index']}: {facts}")
     _row("deployments", "x86, arm64, arm, riscv64: shared_lib, static_lib, source")
     print()
     if options.config:

@@ -310,7 +310,8 @@ int call_match_all(struct py_caller *c, struct call *call)
 
 struct sol_call call_at(const struct py_caller *c, const struct call *call, int threads)
 {
-    return (struct sol_call){c->ndim ? call->dims : NULL, call->inputs, call->outputs, threads};
+    return (struct sol_call){
+        .dims = c->ndim ? call->dims : NULL, .inputs = call->inputs, .outputs = call->outputs, .threads = threads};
 }
 
 PyObject *call_make_outputs(struct py_caller *c, int first, int n, const int64_t *dims, void **outputs)

@@ -213,6 +213,44 @@ static PyObject *doctor(PyObject *self, PyObject *unused)
     return core_raise(status);
 }
 
+static void add_device(void *user, const struct sol_device_info *d)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *row = PyErr_Occurred()
+                        ? NULL
+                        : Py_BuildValue("{sssisssLsisisOsssssO}", "type", d->type, "index", d->index, "name", d->name,
+                                        "memory", (long long)d->memory, "cores", d->cores, "lanes", d->lanes, "f64",
+                                        d->f64 ? Py_True : Py_False, "compilers", d->compiler, "why", d->why, "default",
+                                        d->selected ? Py_True : Py_False);
+    if (row) PyList_Append(user, row);
+    Py_XDECREF(row);
+    PyGILState_Release(gil);
+}
+
+static PyObject *devices(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    PyObject *list = PyList_New(0);
+    sol_status status = SOL_OK;
+    if (!list) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_devices(core.ctx, add_device, list);
+    Py_END_ALLOW_THREADS;
+    if (!status && !PyErr_Occurred()) return list;
+    Py_DECREF(list);
+    return core_raise(status);
+}
+
+static PyObject *device_select(PyObject *self, PyObject *args)
+{
+    const char *device;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s", &device)) return NULL;
+    const sol_status status = sol_device_select(core.ctx, device);
+    if (status) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
 static PyObject *machine(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -318,6 +356,8 @@ static PyMethodDef functions[] = {
     {"cache_folder", cache_folder, METH_NOARGS, "cache_folder() -> path; empty: there is no cache"},
     {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): forgets every compiled kernel and module"},
     {"machine", machine, METH_NOARGS, "machine() -> (source, threads, clock, fma, flops, l2, l3 and memory rate)"},
+    {"devices", devices, METH_NOARGS, "devices() -> [{type, index, name, memory, cores, lanes, .., why, default}]"},
+    {"device_select", device_select, METH_VARARGS, "device_select(device): networks run on it, such as 'far:0'"},
     {"doctor", doctor, METH_NOARGS, "doctor() -> [(what, \"ok\", \"missing\" or \"broken\", text, advice or None)]"},
     {"version", version, METH_NOARGS, "version() -> str"},
     {"layer_known", layer_known, METH_VARARGS, "layer_known(kind) -> bool: is there a row of this name?"},
@@ -385,7 +425,8 @@ PyMODINIT_FUNC PyInit__core(void)
     if (!module) return NULL;
     struct sol_ctx_options options = {.size = sizeof options, .interrupted = on_interrupt};
     if (add_errors(module) || core_add_graph(module) || core_add_net(module) || core_add_caller(module) ||
-        core_add_saved(module) || core_add_onnx(module) || core_add_deploy(module) || core_add_sizes(module)) {
+        core_add_saved(module) || core_add_onnx(module) || core_add_deploy(module) || core_add_sizes(module) ||
+        core_add_native(module)) {
         Py_DECREF(module);
         return NULL;
     }

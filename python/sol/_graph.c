@@ -132,6 +132,16 @@ static PyObject *graph_dim(PyObject *self, PyObject *args)
     return status ? core_raise(status) : PyLong_FromLongLong(size);
 }
 
+static PyObject *graph_require(PyObject *self, PyObject *args)
+{
+    const char *what;
+    long long size;
+    if (!PyArg_ParseTuple(args, "Ls", &size, &what)) return NULL;
+    const sol_status status = sol_graph_require(((struct py_graph *)self)->g, size, what);
+    if (status) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
 typedef sol_status (*add_function)(struct sol_graph *, const char *, enum sol_dtype, int, const int64_t *,
                                    struct sol_tensor **);
 
@@ -477,6 +487,7 @@ static PyObject *parse(PyObject *self, PyObject *args)
 static PyMethodDef graph_methods[] = {
     {"dim", graph_dim, METH_VARARGS,
      "dim(name, hint, min, max, multiple) -> size: a dimension that varies; max 0: no limit"},
+    {"require", graph_require, METH_VARARGS, "require(size, what): sizes of a call must not make it negative"},
     {"at", graph_at_py, METH_O, "at(sizes) -> Graph: the same with numbers in place of its dimensions"},
     {"input", graph_input, METH_VARARGS, "input(name, dtype, shape) -> Tensor"},
     {"param", graph_param, METH_VARARGS, "param(name, dtype, shape) -> Tensor"},

@@ -29,6 +29,16 @@ static void net_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
+/* The sizes of a call; NULL or empty where the network has no dimensions that vary. */
+static int sizes_read(const struct sol_net *net, PyObject *sizes, int64_t dims[MOST_VARY])
+{
+    const int n = sizes ? core_dims(sizes, dims) : 0;
+    if (n < 0) return -1;
+    if (n == sol_net_dims(net)) return 0;
+    PyErr_Format(core.error[SOL_ERR_INVALID], "expected the sizes of %d dimensions, got %d", sol_net_dims(net), n);
+    return -1;
+}
+
 static PyObject *io_list(PyObject *self, int (*count)(const struct sol_net *),
                          struct sol_io (*at)(const struct sol_net *, int))
 {
@@ -61,14 +71,54 @@ static PyObject *net_params(PyObject *self, void *unused)
     return io_list(self, sol_net_params, sol_net_param_io);
 }
 
+static PyObject *memory_dict(const struct sol_memory *m)
+{
+    return Py_BuildValue("{sLsLsLsLsLsLsLsLsLsL}", "params", m->params, "prepared", m->prepared, "inputs", m->inputs,
+                         "outputs", m->outputs, "saved", m->saved, "workspace", m->workspace, "peak", m->peak,
+                         "if_fast", m->if_fast, "if_balanced", m->if_balanced, "if_small", m->if_small);
+}
+
 static PyObject *net_memory(PyObject *self, void *unused)
 {
     struct sol_memory m;
     (void)unused;
     sol_net_memory(((struct py_net *)self)->net, &m);
-    return Py_BuildValue("{sLsLsLsLsLsLsLsLsLsL}", "params", m.params, "prepared", m.prepared, "inputs", m.inputs,
-                         "outputs", m.outputs, "saved", m.saved, "workspace", m.workspace, "peak", m.peak, "if_fast",
-                         m.if_fast, "if_balanced", m.if_balanced, "if_small", m.if_small);
+    return memory_dict(&m);
+}
+
+static PyObject *net_memory_at(PyObject *self, PyObject *sizes)
+{
+    struct sol_memory m;
+    int64_t dims[MOST_VARY];
+    struct sol_net *net = ((struct py_net *)self)->net;
+    if (sizes_read(net, sizes, dims)) return NULL;
+    const sol_status status = sol_net_memory_at(net, dims, &m);
+    return status ? core_raise(status) : memory_dict(&m);
+}
+
+static PyObject *net_peak(PyObject *self, void *unused)
+{
+    char *text;
+    (void)unused;
+    const sol_status status = sol_net_memory_print(((struct py_net *)self)->net, &text);
+    if (status) return core_raise(status);
+    PyObject *result = PyUnicode_FromString(text);
+    sol_free(core.ctx, text);
+    return result;
+}
+
+static PyObject *net_dims(PyObject *self, void *unused)
+{
+    const struct sol_net *net = ((struct py_net *)self)->net;
+    PyObject *list = PyTuple_New(sol_net_dims(net));
+    (void)unused;
+    for (int i = 0; list && i < sol_net_dims(net); i++) {
+        const struct sol_net_dim d = sol_net_dim(net, i);
+        PyObject *row = Py_BuildValue("(sLLLL)", d.name, (long long)d.limits.hint, (long long)d.limits.min,
+                                      (long long)d.limits.max, (long long)d.limits.multiple);
+        if (!row || PyTuple_SetItem(list, i, row)) Py_CLEAR(list);
+    }
+    return list;
 }
 
 static PyObject *net_backward_reads(PyObject *self, PyObject *args)
@@ -130,19 +180,27 @@ static PyObject *net_profile_clear(PyObject *self, PyObject *unused)
 
 /* -- buffers: objects of the buffer protocol, row-major, of exactly the size that the network expects */
 
-static Py_ssize_t io_bytes(struct sol_io io)
+struct run { /* the arguments of net.run */
+    struct py_net *net;
+    int nin, nout, n, threads; /* n: buffers, first of the inputs, then of the outputs */
+    Py_buffer *buffer;
+    int64_t dims[MOST_VARY];
+};
+
+static Py_ssize_t io_bytes(const struct run *r, struct sol_io io)
 {
     Py_ssize_t n = core_dtype_bytes(io.dtype);
-    for (int i = 0; i < io.ndim; i++) n *= (Py_ssize_t)io.shape[i];
+    for (int i = 0; i < io.ndim; i++) n *= (Py_ssize_t)sol_size_at(io.shape[i], r->dims);
     return n;
 }
 
-static int get_buffer(PyObject *object, Py_buffer *b, struct sol_io io, bool write)
+static int get_buffer(struct run *r, PyObject *object, struct sol_io io, bool write)
 {
+    Py_buffer *b = &r->buffer[r->n];
     if (PyObject_GetBuffer(object, b, PyBUF_C_CONTIGUOUS | (write ? PyBUF_WRITABLE : 0))) return -1;
-    if (b->len == io_bytes(io)) return 0;
-    PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %zd bytes, got %zd", io.name, io_bytes(io), b->len);
-    PyBuffer_Release(b);
+    r->n++;
+    if (b->len == io_bytes(r, io)) return 0;
+    PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %zd bytes, got %zd", io.name, io_bytes(r, io), b->len);
     return -1;
 }
 
@@ -165,16 +223,20 @@ static PyObject *net_set_param(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *run_buffers(struct py_net *p, Py_buffer *in, int nin, Py_buffer *out, int nout, int threads)
+static PyObject *run_buffers(const struct run *r)
 {
-    const void **inputs = PyMem_Calloc((size_t)nin + 1, sizeof *inputs);
-    void **outputs = PyMem_Calloc((size_t)nout + 1, sizeof *outputs);
+    const void **inputs = PyMem_Calloc((size_t)r->nin + 1, sizeof *inputs);
+    void **outputs = PyMem_Calloc((size_t)r->nout + 1, sizeof *outputs);
     sol_status status = SOL_OK;
     if (inputs && outputs) {
-        for (int i = 0; i < nin; i++) inputs[i] = in[i].buf;
-        for (int i = 0; i < nout; i++) outputs[i] = out[i].buf;
+        const struct sol_call call = {.dims = sol_net_dims(r->net->net) ? r->dims : NULL,
+                                      .inputs = inputs,
+                                      .outputs = outputs,
+                                      .threads = r->threads};
+        for (int i = 0; i < r->nin; i++) inputs[i] = r->buffer[i].buf;
+        for (int i = 0; i < r->nout; i++) outputs[i] = r->buffer[r->nin + i].buf;
         Py_BEGIN_ALLOW_THREADS;
-        status = sol_net_run(p->net, p->params, inputs, outputs, threads);
+        status = sol_net_run_at(r->net->net, r->net->params, &call);
         Py_END_ALLOW_THREADS;
     } else {
         PyErr_NoMemory();
@@ -188,23 +250,25 @@ static PyObject *run_buffers(struct py_net *p, Py_buffer *in, int nin, Py_buffer
 static PyObject *net_run(PyObject *self, PyObject *args)
 {
     struct sol_net *net = ((struct py_net *)self)->net;
-    int nin = sol_net_inputs(net), nout = sol_net_outputs(net), threads = 0, n = 0;
-    PyObject *ins, *outs, *result = NULL;
-    if (!PyArg_ParseTuple(args, "O!O!|i", &PyTuple_Type, &ins, &PyTuple_Type, &outs, &threads)) return NULL;
-    if (PyTuple_Size(ins) != nin || PyTuple_Size(outs) != nout)
-        return PyErr_Format(core.error[SOL_ERR_INVALID], "run: expected %d inputs and %d outputs, got %zd and %zd", nin,
-                            nout, PyTuple_Size(ins), PyTuple_Size(outs));
-    Py_buffer *b = PyMem_Calloc((size_t)(nin + nout) + 1, sizeof *b);
-    if (!b) return PyErr_NoMemory();
-    for (; n < nin; n++)
-        if (get_buffer(PyTuple_GetItem(ins, n), &b[n], sol_net_input(net, n), false)) goto done;
-    for (; n < nin + nout; n++)
-        if (get_buffer(PyTuple_GetItem(outs, n - nin), &b[n], sol_net_output(net, n - nin), true)) goto done;
-    if (need_params((struct py_net *)self)) goto done;
-    result = run_buffers((struct py_net *)self, b, nin, b + nin, nout, threads);
-done:
-    for (int i = 0; i < n; i++) PyBuffer_Release(&b[i]);
-    PyMem_Free(b);
+    struct run r = {.net = (struct py_net *)self, .nin = sol_net_inputs(net), .nout = sol_net_outputs(net)};
+    PyObject *ins, *outs, *sizes = NULL, *result = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!|iO!", &PyTuple_Type, &ins, &PyTuple_Type, &outs, &r.threads, &PyTuple_Type,
+                          &sizes))
+        return NULL;
+    if (PyTuple_Size(ins) != r.nin || PyTuple_Size(outs) != r.nout)
+        return PyErr_Format(core.error[SOL_ERR_INVALID], "run: expected %d inputs and %d outputs, got %zd and %zd",
+                            r.nin, r.nout, PyTuple_Size(ins), PyTuple_Size(outs));
+    if (sizes_read(net, sizes, r.dims)) return NULL;
+    r.buffer = PyMem_Calloc((size_t)(r.nin + r.nout) + 1, sizeof *r.buffer);
+    if (!r.buffer) return PyErr_NoMemory();
+    bool good = true;
+    for (int i = 0; i < r.nin && good; i++)
+        good = !get_buffer(&r, PyTuple_GetItem(ins, i), sol_net_input(net, i), false);
+    for (int i = 0; i < r.nout && good; i++)
+        good = !get_buffer(&r, PyTuple_GetItem(outs, i), sol_net_output(net, i), true);
+    if (good && !need_params(r.net)) result = run_buffers(&r);
+    for (int i = 0; i < r.n; i++) PyBuffer_Release(&r.buffer[i]);
+    PyMem_Free(r.buffer);
     return result;
 }
 
@@ -214,11 +278,17 @@ static PyGetSetDef net_members[] = {
     {"params", net_params, NULL, "((name, dtype, shape), ..)", NULL},
     {"memory", net_memory, NULL,
      "bytes: params, prepared, inputs, outputs, saved, workspace, peak, and the peak if_fast, ..", NULL},
+    {"peak", net_peak, NULL, "the peak as a formula of the dimensions that vary, 12.1MB + #0 * 3.4MB", NULL},
+    {"dims", net_dims, NULL, "((name, hint, min, max, multiple), ..) of the dimensions that vary; max 2^40: none",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef net_methods[] = {
     {"set_param", net_set_param, METH_VARARGS, "set_param(i, address): the memory must outlive the runs"},
-    {"run", net_run, METH_VARARGS, "run(inputs, outputs, threads=0): tuples of row-major buffers"},
+    {"run", net_run, METH_VARARGS,
+     "run(inputs, outputs, threads=0, dims=()): tuples of row-major buffers, and the sizes of the dimensions that "
+     "vary"},
+    {"memory_at", net_memory_at, METH_O, "memory_at(dims) -> the same as memory, at these sizes"},
     {"backward_reads", net_backward_reads, METH_VARARGS,
      "backward_reads(output, i) -> bool: does the second half of a network read input (output) i of the first?"},
     {"backward_params", net_backward_params, METH_NOARGS,

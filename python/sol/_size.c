@@ -37,6 +37,16 @@ static PyObject *size_hint(PyObject *self, PyObject *size)
     return PyLong_FromLongLong(sol_size_hint(n));
 }
 
+static PyObject *size_limits(PyObject *self, PyObject *size)
+{
+    struct sol_dim_limits l;
+    long long n = PyLong_AsLongLong(size);
+    (void)self;
+    if (n == -1 && PyErr_Occurred()) return NULL;
+    if (!sol_size_limits(n, &l)) Py_RETURN_NONE;
+    return Py_BuildValue("(LLLL)", (long long)l.hint, (long long)l.min, (long long)l.max, (long long)l.multiple);
+}
+
 static PyObject *size_text(PyObject *self, PyObject *size)
 {
     char text[256];
@@ -63,6 +73,8 @@ static PyMethodDef functions[] = {
     {"size_varies", size_varies, METH_O, "size_varies(size) -> bool"},
     {"size_le", size_le, METH_VARARGS, "size_le(a, b) -> bool: is a <= b proven for all dimensions?"},
     {"size_hint", size_hint, METH_O, "size_hint(size) -> int: its value for the dimensions' hints"},
+    {"size_limits", size_limits, METH_O,
+     "size_limits(size) -> (hint, min, max, multiple) if it is a dimension itself, otherwise None; max 0: none"},
     {"size_text", size_text, METH_O, "size_text(size) -> str, such as 12*#0+3"},
     {NULL, NULL, 0, NULL},
 };

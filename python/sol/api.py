@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import platform
 import random
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from . import _core
-from .device import HOST
+from .device import HOST, device
 from .onnx_file import is_model
 
 
@@ -35,7 +34,8 @@ def optimize(
     batch_size  the batch size to compile for now; the model then accepts other batch sizes, too
     copy        True: the result has its own parameters instead of sharing those of the model
     vdims       sizes that may vary between calls: True (all that the model leaves free), or a list with one value for each
-                dimension #0, #1, .. that sol.dims finds: True (varies), False (stays), or another size in place of the example's
+                dimension #0, #1, .. that sol.dims finds: True (varies), False (stays), or another size in place of the example's;
+                all open sizes of an ONNX model vary unless this says otherwise
     framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays)
 
     Calls with the same arguments must have the shapes given here, apart from sizes that vary. A call with additional, missing
@@ -61,11 +61,7 @@ def optimize(
     if is_model(model):
         from . import onnx
 
-        if vdims:
-            raise _core.UnsupportedError(
-                "vdims: of an ONNX model: a function on arrays takes any sizes that the model leaves open"
-            )
-        return onnx.load(model, *inputs, batch_size=batch_size, framework=framework, **kwargs)
+        return onnx.load(model, *inputs, batch_size=batch_size, framework=framework, vdims=vdims, **kwargs)
     if ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from . import pytorch
 
@@ -79,18 +75,24 @@ def optimize(
 def dims(model: Any, *inputs: Any, **kwargs: Any) -> Any:
     """Finds the dimensions of a model's arguments that may vary between calls. Compiles nothing.
 
-    model   a torch.nn.Module, a torch.export.ExportedProgram, or a function on tensors
-    inputs  example arguments, as for sol.optimize
+    model   a torch.nn.Module, a torch.export.ExportedProgram, a function on tensors, or an ONNX model
+    inputs  example arguments, as for sol.optimize; an ONNX model needs none
 
     Prints as the shapes of inputs and outputs (`Inputs: in_0 [#0, 3, #1, #2]`), what is known of each dimension #0, #1, ..,
     and for a dimension that is fixed the layer and the line that need this size. The attributes `inputs`, `outputs`, `dims`
     (with `name`, `size`, `min`, `max`, `multiple` and `where`), `fixed` and `rules` have the same.
     """
+    from . import onnx
+
+    if is_model(model) or isinstance(model, onnx.Network):
+        return onnx.find_dims(model, inputs, kwargs)
     if ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from . import pytorch
 
         return pytorch.dims_torch(model, inputs, kwargs)
-    raise _core.InvalidError(f"sol.dims: expected a torch.nn.Module or a function on tensors, got {type(model)}")
+    raise _core.InvalidError(
+        f"sol.dims: expected a torch.nn.Module, a function on tensors, or an ONNX model, got {type(model)}"
+    )
 
 
 def refresh(model: Any) -> None:
@@ -144,11 +146,13 @@ class Config(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         _core.config_set(self._known(key), str(int(value)) if isinstance(value, bool) else str(value))
+        device._follow()
 
     def __delitem__(self, key: str) -> None:
         """Restores the default."""
         defaults = {k: default for k, default, _ in _core.config_keys()}
         _core.config_set(key, defaults[self._known(key)])
+        device._follow()
 
     def _attribute(self, name: str) -> str:
         """The key for an attribute: underscores stand for colons."""
@@ -189,15 +193,16 @@ config = Config()
 
 
 def devices() -> list[dict[str, Any]]:
-    """Lists the devices that networks can run on."""
-    name = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
-            name = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), name)
-    except OSError:
-        pass
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return [{"type": HOST, "index": 0, "name": name, "cores": cores, "default": True}]
+    """Lists the devices that networks can run on, then those that are not there.
+
+    Each is a dict with type, index, name, memory (bytes), cores, lanes (of float32), f64 (does it compute in float64?),
+    compilers with their versions, why it is not there ("": it is), and default (networks compiled now run on it).
+    """
+    return _core.devices()
+
+
+def _there() -> list[tuple[str, int]]:
+    return [(d["type"], d["index"]) for d in devices() if not d["why"]]
 
 
 def versions() -> dict[str, str]:
@@ -221,9 +226,8 @@ def set_seed(seed: int | None, device_type: str | None = None, device_idx: int |
 
     With None, the framework's own generator (`torch.manual_seed`) is used again, as before the first call.
     """
-    for d in devices():
-        if device_type in (None, d["type"]) and device_idx in (None, d["index"]):
-            key = (d["type"], d["index"])
+    for key in _there():
+        if device_type in (None, key[0]) and device_idx in (None, key[1]):
             _drawn[key] = 0
             if seed is None:
                 _seeds.pop(key, None)
@@ -233,7 +237,7 @@ def set_seed(seed: int | None, device_type: str | None = None, device_idx: int |
 
 def seed(device_type: str = HOST, device_idx: int = 0) -> int:
     """Returns the seed of a device: the one that was set, otherwise PyTorch's, otherwise one that is drawn now and kept."""
-    if not any((d["type"], d["index"]) == (device_type, device_idx) for d in devices()):
+    if (device_type, device_idx) not in _there():
         raise _core.InvalidError(f"sol.seed: there is no device {device_type}:{device_idx}")
     if (device_type, device_idx) not in _seeds and "torch" in sys.modules:
         return int(sys.modules["torch"].initial_seed())
@@ -242,7 +246,7 @@ def seed(device_type: str = HOST, device_idx: int = 0) -> int:
 
 def seeds() -> dict[str, int]:
     """Returns the seeds of all devices."""
-    return {f"{d['type']}:{d['index']}": seed(d["type"], d["index"]) for d in devices()}
+    return {f"{kind}:{index}": seed(kind, index) for kind, index in _there()}
 
 
 def next_seed(device_type: str = HOST, device_idx: int = 0) -> int | None:

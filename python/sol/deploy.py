@@ -30,6 +30,7 @@ def deploy(
     *args: Any,
     batch_size: int | Sequence[int] | None = None,
     autotuning: bool = True,
+    vdims: Any = None,
     **kwargs: Any,
 ) -> None:
     """Writes a model as a C library, with its header and all files needed to use it.
@@ -40,9 +41,10 @@ def deploy(
     dargs       keys of the deployment (docs/deploy-keys.md), such as lib_name, func_name, path, device_type, gcc::march (one
                 instruction set, or a list, from which the library selects the best when it starts)
     args        example arguments: tensors, numbers, `sol.input(...)`, or the sizes of a tensor, [1, 3, 224, 224]; the same
-                for kwargs
-    batch_size  the size of the first dimension of all arguments in which it is open, or of all arguments if it is open in
-                none; for a list, the library supports all these sizes and starts with the first
+                for kwargs. Sizes that these leave open (0 or sol.dim) are arguments of the library's functions
+    vdims       sizes that are arguments of the library's functions, as in `sol.optimize`: True, or a list
+    batch_size  fixes the first dimension of all arguments in which it is open, or of all arguments if it is open in none, at
+                this size; for a list, the library supports all these sizes and starts with the first
     autotuning  True: tunes the network for each instruction set that this machine can run, as the key `autotune` says
                 (docs/tuning.md), unless tuning results exist; False, or for other instruction sets: the cost model decides
 
@@ -58,17 +60,22 @@ def deploy(
         if key not in known:
             raise _core.InvalidError(f"sol.deploy: there is no key '{key}'; the keys are {', '.join(known)}")
     sizes = _sizes(batch_size)
+    if batch_size is not None and vdims:
+        raise _core.InvalidError(
+            "sol.deploy: vdims and batch_size: give one of them: with batch_size, all sizes are fixed"
+        )
     before = _core.config_get("autotune")
     if not autotuning:
         _core.config_set("autotune", "off")
     try:
         try:
-            _deploy(model, str(target), keys, args, kwargs, sizes)
+            _deploy(model, str(target), keys, (args, kwargs, vdims), sizes)
         except _core.InvalidError:
             if not any(_is_shape(a) for a in (*args, *kwargs.values())):
                 raise
             given = [_as_input(a) for a in args]  # the model has no arguments that are lists of numbers
-            _deploy(model, str(target), keys, given, {k: _as_input(a) for k, a in kwargs.items()}, sizes)
+            named = {k: _as_input(a) for k, a in kwargs.items()}
+            _deploy(model, str(target), keys, (given, named, vdims), sizes)
     finally:
         _core.config_set("autotune", before)
 
@@ -100,19 +107,24 @@ def _as_input(argument: Any) -> Any:
 
 
 def _deploy(
-    model: Any, target: str, keys: dict[str, str], args: Sequence[Any], kwargs: dict[str, Any], sizes: list[int | None]
+    model: Any,
+    target: str,
+    keys: dict[str, str],
+    call: tuple[Sequence[Any], dict[str, Any], Any],
+    sizes: list[int | None],
 ) -> None:
+    args, kwargs, vdims = call
     if isinstance(model, type):
         raise _core.InvalidError(f"sol.deploy: expected a model, got the class {model.__name__}; make one of it first")
     if is_model(model):
         from . import onnx
 
-        graphs = tuple((onnx.sized(model, args, kwargs, n), (), -1, n or 0, None, ()) for n in sizes)
+        graphs = tuple((onnx.sized(model, args, kwargs, n, vdims), (), -1, n or 0, None, ()) for n in sizes)
         _core.deploy(graphs, target, keys, None, None, None)
     elif ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from .pytorch.deployed import deploy_torch
 
-        deploy_torch(model, target, keys, tuple(args), kwargs, sizes)
+        deploy_torch(model, target, keys, (tuple(args), kwargs, vdims), sizes)
     else:
         raise _core.InvalidError(
             "sol.deploy: expected a torch.nn.Module, a function on tensors, or an ONNX model (path, bytes or ModelProto), "

@@ -58,13 +58,20 @@ def debug(text: str) -> None:
         _put(3, text, 2)
 
 
-def memory(kind: str, found: dict[str, int], what: str) -> None:
-    """Logs the memory estimate before a program's first run; for training, for each setting of training::memory."""
-    if _level() >= 2:
-        each = {word: found[f"if_{word}"] for word in ("fast", "balanced", "small")}
-        settings = ", ".join(f"{word} ~{_bytes(n)}" for word, n in each.items()) if any(each.values()) else ""
-        _put(2, f"Estimated Peak Memory Consumption: {kind} ~{_bytes(found['peak'])}"
-                f"{f' ({settings})' if settings else ''}: {what}", 2)  # fmt: skip
+def memory(kind: str, net: _core.Net, what: str) -> None:
+    """Logs the memory estimate before a program's first run: where sizes vary, as a formula and for the example; for training,
+    for each setting of training::memory."""
+    if _level() < 2:
+        return
+    found = net.memory
+    each = {word: found[f"if_{word}"] for word in ("fast", "balanced", "small")}
+    notes = [f"{word} ~{_bytes(n)}" for word, n in each.items()] if any(each.values()) else []
+    sizes = ", ".join(f"#{i} = {d[1]}" for i, d in enumerate(net.dims))
+    peak = net.peak if sizes else _bytes(found["peak"])
+    if sizes:
+        notes.insert(0, f"~{_bytes(found['peak'])} at {sizes}")
+    settings = f" ({', '.join(notes)})" if notes else ""
+    _put(2, f"Estimated Peak Memory Consumption: {kind} ~{peak}{settings}: {what}", 2)
 
 
 def _bytes(n: float) -> str:

@@ -13,9 +13,11 @@ import sol as _sol
 # isort: split
 from sol import *  # noqa: F403
 from sol import _core, log
-from sol.inputs import Input
+from sol.device import device
+from sol.inputs import Dim, Input
 from sol.onnx_file import Described, Source, describe, source_of
 from sol.programs import Programs
+from sol.report import Dimension, Report
 
 __all__ = [*_sol.__all__, "Network", "load"]
 
@@ -24,13 +26,59 @@ _NUMPY = {"bool": "bool", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "
 _CORE = {name: core for core, name in _NUMPY.items()}
 
 Shapes = dict[str, tuple[int, ...]]
+Call = Mapping[str, tuple[tuple[int, ...], bytes | None]]  # by input: its shape, and its data if there is little
+ALL, SIZED = 1, 2  # ways of onnx_make
+MOST_KNOWN = 1 << 12  # shapes of calls to remember
+MOST_SIZE = (1 << 31) - 1  # of a dimension that nothing limits
+VALUE = "the value of an input, which only a call tells"  # in messages of the reader
+MOST_TAKEN = 64  # elements of an argument that shapes may depend on, as the reader says
+
+
+class Key:
+    """What the program for a call depends on: device, shapes, and values that decide about shapes. It brings the call along."""
+
+    def __init__(self, parts: tuple[Any, ...], call: Call) -> None:
+        self.parts, self.call = parts, call
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+
+class Program:
+    """A program at the sizes of a call."""
+
+    def __init__(self, net: _core.Net, dims: tuple[int, ...] = ()) -> None:
+        self.net, self.dims = net, dims
+        self.taken = _core.onnx_taken(net)  # arguments whose values it is made for
+        self.inputs = [self._sized(io) for io in net.inputs]
+        self.outputs = [self._sized(io) for io in net.outputs]
+
+    def _sized(self, io: tuple[str, str, tuple[int, ...]]) -> tuple[str, str, tuple[int, ...]]:
+        name, dtype, shape = io
+        return name, dtype, tuple(_core.size_at(n, self.dims) for n in shape) if self.dims else shape
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return self.net.memory_at(self.dims)
+
+
+class Varying:
+    """The program for all sizes, or why there is none."""
+
+    def __init__(self, net: _core.Net | None, why: Exception | None = None) -> None:
+        self.net, self.why = net, why
+        self.known: dict[Key, Program] = {}
 
 
 class Network:
     """An ONNX model as a function on arrays. Arrays are passed in the order of its inputs, by keyword, or as one dict.
 
-    Sizes that the model leaves open may differ from call to call. SOL compiles each combination at its first call and
-    keeps the 16 programs used last. Any number of threads may call the function.
+    Sizes that the model leaves open may differ from call to call. One program serves all of them. If there is no such
+    program, or if it excludes the sizes of a call, SOL compiles one for these sizes, and keeps the 16 of these that it used
+    last. Any number of threads may call the function.
 
     `inputs` and `outputs` describe its arguments and results: name, shape (an open size is its name, or None) and dtype.
     """
@@ -38,14 +86,27 @@ class Network:
     def __init__(self, source: Source, fix: Mapping[str, Any] | None = None) -> None:
         self.source = source
         self.path = source.label
-        inputs, outputs = describe(source)
+        self.name = os.path.basename(self.path)
+        self._described = describe(source)
         self._fixed_sizes: dict[str, int] = {}
         self._fixed_values: dict[str, np.ndarray[Any, Any]] = {}
-        self._take_fixed(inputs, fix or {})
+        self._declared: dict[str, Dim] = {}  # open dimensions that the user declared
+        self._hints: dict[str, int] = {}  # sizes of examples
+        self._varies = True
+        self._programs: Programs[Program] = Programs(self.name, self._compile, _bytes)
+        self._all: Programs[Varying] = Programs(self.name, self._compile_all, lambda program: 0)
+        self._asks = False  # whether the program for all sizes needs values of a call
+        self._valued: frozenset[str] = frozenset()  # arguments that shapes depend on, as far as programs tell
+        self._latest: Program | None = None
+        self._peak = -1  # of the programs until now
+        self._fix(fix or {})
+
+    def _fix(self, fix: Mapping[str, Any]) -> None:
+        """Fixes sizes and values of inputs, before the first call."""
+        inputs, outputs = self._described
+        self._take_fixed(inputs, fix)
         self.inputs = tuple(self._with_sizes(i) for i in inputs if i.name not in self._fixed_values)
         self.outputs = tuple(self._with_sizes(o) for o in outputs)
-        self._programs: Programs[_core.Net] = Programs(os.path.basename(self.path), self._compile, _bytes)
-        self._peak = -1  # of the programs until now
 
     def __repr__(self) -> str:
         return f"sol.onnx.Network({self.path!r}: {self._list()})"
@@ -77,36 +138,203 @@ class Network:
         shape = d.shape and tuple(n if fixed.get(axis) is None else fixed[axis] for axis, n in enumerate(d.shape))
         return Described(d.name, shape, d.dtype)
 
+    # -- sizes that vary
+
+    @property
+    def _open(self) -> bool:
+        """Whether sizes are open that may vary between calls, or values are given that sizes may depend on."""
+        return self._varies and any(_open_axes(i) or _may_be_sizes(i) for i in self.inputs)
+
+    def _example(self, shapes: Mapping[str, Any]) -> None:
+        """Notes shapes of example arguments: the sizes that the program is estimated for."""
+        for i in self.inputs:
+            for axis in _open_axes(i):
+                n = (shapes.get(i.name) or ())[axis : axis + 1]
+                if n and isinstance(n[0], int):
+                    self._hints.setdefault(_open_name(i, axis), n[0])
+
+    def _declare(self, name: str, value: Input) -> None:
+        """Notes the dimensions that a description of an argument declares."""
+        described = next(i for i in self.inputs if i.name == name)
+        if described.shape is None or len(described.shape) != len(value.shape):
+            raise _core.InvalidError(f"{self.path}: input {described}: expected {described}, got {value}")
+        for axis in _open_axes(described):
+            if isinstance(value.shape[axis], Dim):
+                self._declared[_open_name(described, axis)] = value.shape[axis]
+
+    def _choose(self, vdims: Any) -> None:
+        """Lets those dimensions vary that `vdims` selects, by their numbers; fixes the others."""
+        if vdims is None or isinstance(vdims, bool):
+            self._varies = vdims is not False
+            return
+        if not isinstance(vdims, list | tuple) or not all(isinstance(v, int) and v >= 0 for v in vdims):
+            raise _core.InvalidError(f"vdims: expected True, False, or a list of True, False and sizes, got {vdims!r}")
+        model = self._read_all()
+        names: dict[str, list[str]] = {}  # by number: the open dimensions that it is
+        for name, size, _ in model.open:
+            if _core.size_limits(size):
+                names.setdefault(_core.size_text(size), []).append(name)
+        if len(vdims) > len(names):
+            raise _core.InvalidError(
+                f"vdims: expected at most {len(names)} values, one for each dimension that may vary, got {len(vdims)}; "
+                "sol.dims(model) lists them"
+            )
+        for k in range(len(names)):
+            value = vdims[k] if k < len(vdims) else False
+            if value is False:
+                self._fix(dict.fromkeys(names[f"#{k}"], self._hint(k, names[f"#{k}"])))
+            elif value is not True:
+                self._fix(dict.fromkeys(names[f"#{k}"], value))
+
+    def _hint(self, k: int, names: Sequence[str]) -> int:
+        """The size of dimension k in the example."""
+        found = [self._hints[name] for name in names if name in self._hints]
+        if not found:
+            raise _core.InvalidError(
+                f"vdims: #{k} ({', '.join(names)}) stays at the example's size, but there is no example: pass one, or give a "
+                "size in place of False"
+            )
+        return found[0]
+
+    def _limits(self) -> dict[str, tuple[int, int, int, int]]:
+        """What is known of open dimensions: hint, min, max, multiple."""
+        found = {name: (n, 0, 0, 1) for name, n in self._hints.items() if n > 0}
+        for name, d in self._declared.items():
+            hint = d.example or found.get(name, (0,))[0]
+            found[name] = (hint, d.min, d.max or 0, d.multiple)
+        return {name: limits for name, limits in found.items() if name not in self._fixed_sizes}
+
+    def _read_all(self) -> _core.Onnx:
+        """Reads the model with all open sizes varying."""
+        return _core.Onnx(self.source.data, self._fixed_sizes, self._values(), self._limits(), self._varies)
+
+    def _report(self) -> Report:
+        """Which sizes may vary, and why others may not; see `sol.dims`."""
+        return _reported(self._read_all(), self.inputs)
+
     # -- programs
 
-    def prepare(self, shapes: Shapes) -> _core.Net:
-        """Compiles for these shapes."""
-        return self._programs.get(tuple(sorted(shapes.items())))
+    def prepare(self, shapes: Shapes) -> Program:
+        """Finds the program for these shapes; compiles it if necessary."""
+        return self._find({name: (shape, None) for name, shape in shapes.items()})
+
+    def _find(self, call: Call) -> Program:
+        """The program for a call. What does not fit the program for all sizes has one for its sizes, and for the values of
+        arguments that shapes depend on."""
+        found = self._varying(call) if self._open else None
+        if found is None:
+            found = self._programs.get(self._key(call))
+            if not self._valued.issuperset(found.taken):  # the key has to include them
+                self._valued = self._valued.union(found.taken)
+                found = self._programs.get(self._key(call))
+        self._latest = found
+        return found
+
+    def _compile_for(self, shapes: Shapes, examples: Mapping[str, Any]) -> None:
+        """Compiles for the sizes and values of an example, unless shapes depend on values that it does not tell."""
+        arrays = {name: self._array(name, v) for name, v in examples.items() if not isinstance(v, Input)}
+        call = {name: (shape, _small(arrays[name]) if name in arrays else None) for name, shape in shapes.items()}
+        try:
+            self._find(call)
+        except _core.UnsupportedError as e:
+            if VALUE not in str(e):
+                raise
+            log.info(f"{self.name}: is compiled at the first call: {' '.join(str(e).split())}")
+
+    def _key(self, call: Call) -> Key:
+        return Key(
+            (
+                device.chosen["device"],
+                *((n, shape, data if n in self._valued else None) for n, (shape, data) in call.items()),
+            ),
+            call,
+        )
+
+    def _start(self) -> bool:
+        """Compiles the program for all sizes. False: there is none."""
+        net = self._for_all({}).net if self._open else None
+        if net and not self._latest:
+            self._latest = Program(net, tuple(hint for _, hint, *_ in net.dims))
+        return net is not None
+
+    def _for_all(self, call: Call) -> Varying:
+        """The program for all sizes; made with this call if it needs values of one."""
+        told = self._asks and any(data is not None for _, data in call.values())
+        return self._all.get(Key((device.chosen["device"], told), call))
+
+    def _varying(self, call: Call) -> Program | None:
+        """The program for all sizes, at these. None: they do not fit it."""
+        varying = self._for_all(call)
+        if varying.net is None and self._asks:
+            varying = self._for_all(call)
+        key = self._key(call)
+        found = varying.known.get(key)
+        if found is not None or varying.net is None:
+            return found
+        try:
+            found = Program(varying.net, _core.onnx_bind(varying.net, self._arrays(call)))
+        except _core.InvalidError as e:
+            log.debug(f"{self.name}: a program for this call alone: {e}")
+            return None
+        if len(varying.known) >= MOST_KNOWN:
+            varying.known = {}
+        varying.known[key] = found
+        return found
+
+    def _arrays(self, call: Call) -> dict[str, tuple[str, tuple[int, ...], bytes | None]]:
+        """Arguments of these shapes, of the types that the model wants."""
+        self._sizes({name: shape for name, (shape, _) in call.items()})
+        return {i.name: (_CORE[i.dtype], *call[i.name]) for i in self.inputs if i.name in call and i.dtype}
 
     def latest(self) -> _core.Net | None:
         """Returns the program used last."""
-        return self._programs.latest()
+        return self._latest.net if self._latest else None
 
     def memory(self) -> dict[str, int]:
-        """Returns the memory of the program used last; see `sol.memory`."""
-        net = self.latest()
-        if net is None:
+        """Returns the memory of the program used last, at the sizes of its call; see `sol.memory`."""
+        if self._latest is None:
             raise _core.InvalidError(
                 f"sol.memory: {self.path}: not compiled yet, for it leaves sizes open: call it first, or fix them"
             )
-        return net.memory
+        return self._latest.memory
 
-    def _compile(self, key: Any) -> _core.Net:
-        net = self._read(dict(key)).compile()
+    def _compile_all(self, key: Any) -> Varying:
+        try:
+            net = self._make(key.call, ALL)
+        except (_core.UnsupportedError, _core.InvalidError) as e:
+            text = " ".join(str(e).split())
+            if VALUE in text and not self._asks:
+                self._asks = True
+                log.info(f"{self.name}: is compiled at the first call: {text}")
+            else:
+                log.info(f"{self.name}: each new size is compiled: {text}")
+            return Varying(None, e)
+        assert net is not None
+        self._valued = self._valued.union(_core.onnx_taken(net))
+        log.memory("Inference", net, self.name)
+        return Varying(net)
+
+    def _compile(self, key: Any) -> Program:
+        net = self._make(key.call, SIZED, self._for_all(key.call).net if self._open else None)
+        assert net is not None  # otherwise the program for all sizes serves the call
         if net.memory["peak"] > self._peak:  # services with many shapes compile many programs
             self._peak = net.memory["peak"]
-            log.memory("Inference", net.memory, os.path.basename(self.path))
-        return net
+            log.memory("Inference", net, self.name)
+        return Program(net)
+
+    def _make(self, call: Call, ways: int, varying: _core.Net | None = None) -> _core.Net | None:
+        limits = self._limits() if ways == ALL else {}
+        return _core.onnx_make(
+            self.source.data, self._fixed_sizes, self._values(), limits, self._arrays(call), ways, varying
+        )
+
+    def _values(self) -> dict[str, tuple[str, tuple[int, ...], bytes | None]]:
+        """The inputs whose values are fixed."""
+        return {name: (_CORE[v.dtype.name], v.shape, v.tobytes()) for name, v in self._fixed_values.items()}
 
     def _read(self, shapes: Shapes) -> _core.Onnx:
         """Reads the model with these input shapes."""
-        values = {name: (_CORE[v.dtype.name], v.shape, v.tobytes()) for name, v in self._fixed_values.items()}
-        return _core.Onnx(self.source.data, {**self._fixed_sizes, **self._sizes(shapes)}, values)
+        return _core.Onnx(self.source.data, {**self._fixed_sizes, **self._sizes(shapes)}, self._values())
 
     def _sizes(self, shapes: Shapes) -> dict[str, int]:
         """Open sizes by "input.axis"."""
@@ -124,8 +352,12 @@ class Network:
                     raise _core.InvalidError(
                         f"{self.path}: input {i}: expected size {said} in dimension {axis}, got {given}"
                     )
-                if not isinstance(said, int):
-                    sizes[f"{i.name}.{axis}"] = given
+                if isinstance(said, int):
+                    continue
+                declared = self._declared.get(_open_name(i, axis))
+                if declared and (wrong := declared.misfit(given)):
+                    raise _core.InvalidError(f"{self.path}: input {i}: {wrong}")
+                sizes[f"{i.name}.{axis}"] = given
         return sizes
 
     # -- calls
@@ -165,14 +397,16 @@ class Network:
         missing = [str(i) for i in self.inputs if i.name not in values]
         if missing:
             raise _core.InvalidError(f"{self.path}: inputs that are missing: {', '.join(missing)}")
-        net = self.prepare({name: v.shape for name, v in values.items()})
-        inputs = tuple(self._input(values[name], name, dtype, shape) for name, dtype, shape in net.inputs)
-        wanted = self._wanted(net, out)
+        for i in self.inputs:
+            self._check(values[i.name], i.name, i.dtype, values[i.name].shape)
+        program = self._find({name: (v.shape, _small(v)) for name, v in values.items()})
+        inputs = tuple(self._input(values[name], name, dtype, shape) for name, dtype, shape in program.inputs)
+        wanted = self._wanted(program, out)
         work = tuple(
             np.empty(shape, _NUMPY[dtype]) if to is None or not _writable_in_place(to, inputs) else to
-            for to, (_, dtype, shape) in zip(wanted, net.outputs, strict=True)
+            for to, (_, dtype, shape) in zip(wanted, program.outputs, strict=True)
         )
-        net.run(inputs, work)
+        program.net.run(inputs, work, 0, program.dims)
         for to, made in zip(wanted, work, strict=True):
             if to is not None and to is not made:
                 to[...] = made
@@ -192,15 +426,18 @@ class Network:
         return [by_name[name] for name in (known if names is None else names)]
 
     def _input(self, v: np.ndarray[Any, Any], name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        if v.dtype != _NUMPY.get(dtype) or v.shape != shape:
-            raise _core.InvalidError(
-                f"{self.path}: input {name}: expected {_NUMPY.get(dtype)}{list(shape)}, got {v.dtype}{list(v.shape)}"
-            )
+        self._check(v, name, _NUMPY.get(dtype), shape)
         return np.ascontiguousarray(v)
 
-    def _wanted(self, net: _core.Net, out: Any) -> list[np.ndarray[Any, Any] | None]:
+    def _check(self, v: np.ndarray[Any, Any], name: str, dtype: str | None, shape: tuple[int, ...]) -> None:
+        if v.dtype != dtype or v.shape != shape:
+            raise _core.InvalidError(
+                f"{self.path}: input {name}: expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}"
+            )
+
+    def _wanted(self, program: Program, out: Any) -> list[np.ndarray[Any, Any] | None]:
         """Checks the user's arrays for the outputs."""
-        names = [name for name, _, _ in net.outputs]
+        names = [name for name, _, _ in program.outputs]
         if isinstance(out, Mapping):
             unknown = [name for name in out if name not in names]
             if unknown:
@@ -216,7 +453,7 @@ class Network:
             raise _core.InvalidError(
                 f"{self.path}: out: expected {len(names)} arrays ({', '.join(names)}), got {len(wanted)}"
             )
-        for i, (to, (name, dtype, shape)) in enumerate(zip(wanted, net.outputs, strict=True)):
+        for i, (to, (name, dtype, shape)) in enumerate(zip(wanted, program.outputs, strict=True)):
             if to is None:
                 continue
             if not isinstance(to, np.ndarray) or to.dtype != _NUMPY[dtype] or to.shape != shape:
@@ -235,6 +472,11 @@ def _open_axes(d: Described) -> list[int]:
     return [axis for axis, n in enumerate(d.shape or ()) if not isinstance(n, int)]
 
 
+def _may_be_sizes(d: Described) -> bool:
+    """Whether elements of an input may be sizes: a short list of integers."""
+    return d.dtype == "int64" and d.shape is not None and len(d.shape) < 2
+
+
 def _open_name(d: Described, axis: int) -> str:
     """The name of an open dimension: its symbol, or "input.axis"."""
     name = d.shape[axis] if d.shape else None
@@ -247,10 +489,44 @@ def _writable_in_place(to: np.ndarray[Any, Any], inputs: Sequence[np.ndarray[Any
     return flags.c_contiguous and flags.aligned and not any(np.may_share_memory(to, i) for i in inputs)
 
 
-def _bytes(net: _core.Net) -> int:
+def _small(v: np.ndarray[Any, Any]) -> bytes | None:
+    """The data of an argument that shapes may depend on."""
+    return v.tobytes() if v.size <= MOST_TAKEN else None
+
+
+def _bytes(program: Program) -> int:
     """The memory that a kept program holds."""
-    found = net.memory
+    found = program.net.memory
     return found["params"] + found["prepared"] + found["workspace"]
+
+
+def _reported(model: _core.Onnx, inputs: Sequence[Described]) -> Report:
+    """What a model says that was read with open sizes varying."""
+
+    def shape(io: tuple[str, str, tuple[int, ...]]) -> str:
+        return f"[{', '.join(map(_core.size_text, io[2]))}]"
+
+    made = Report(
+        [f"in_{k} {shape(io)}" for k, io in enumerate(model.inputs)],
+        [f"out_{k} {shape(io)}" for k, io in enumerate(model.outputs)],
+    )
+    why = {name: text for name, _, text in model.open}
+    open_ = {(i.name, axis): _open_name(i, axis) for i in inputs for axis in _open_axes(i)}
+    for name, _, sizes in model.inputs:
+        for axis, size in enumerate(sizes):
+            where, limits = f"dimension {axis} of {name}", _core.size_limits(size)
+            known = limits and next((d for d in made.dims if d.name == _core.size_text(size)), None)
+            if known:
+                known.where.append(where)
+            elif limits:
+                hint, low, high, multiple = limits
+                most = high if 0 < high < MOST_SIZE else None
+                made.dims.append(Dimension(_core.size_text(size), hint, low, most, multiple, [where]))
+            else:
+                cause = why.get(open_.get((name, axis), "")) or "the model has this size"
+                made.fixed.append(f"{where} is fixed at {size}: {cause}")
+    made.dims.sort(key=lambda d: int(d.name[1:]))
+    return made
 
 
 def load(
@@ -259,20 +535,39 @@ def load(
     batch_size: int | None = None,
     framework: str | None = None,
     fix: Mapping[str, Any] | None = None,
+    vdims: Any = None,
     **kwargs: Any,
 ) -> Network:
-    """Reads a model. Compiles it immediately if all shapes are known from the file, inputs, batch_size and fix.
+    """Reads a model. Compiles the program for all sizes, or, if there is none, the one for the sizes that the file, inputs,
+    batch_size and fix determine.
 
     model   the path of a file, its bytes, or an onnx.ModelProto
     fix     sizes of dimensions by name, {"batch": 4}, and values of inputs; shapes may depend on such values, and the
             function no longer has these inputs
+    vdims   sizes that may vary: None or True (all that the model leaves open), False (none: SOL compiles a program for each
+            combination), or a list as in sol.optimize
     """
     if framework not in (None, "numpy"):
         raise _core.UnsupportedError(f"framework {framework!r}: an ONNX model becomes a function on NumPy arrays")
     network, shapes = _shaped(model, inputs, kwargs, batch_size, fix)
-    if all(_is_known(s) for s in shapes.values()):
-        network.prepare(shapes)
+    network._example(shapes)
+    network._choose(vdims)
+    if network._start():
+        for line in network._report().shapes:
+            log.info(line)
+    elif all(_is_known(s) for s in shapes.values()):
+        network._compile_for(shapes, network._named(inputs, kwargs))
     return network
+
+
+def find_dims(model: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Report:
+    """`sol.dims` for ONNX models."""
+    if isinstance(model, Network):
+        return model._report()
+    given = dict(kwargs)
+    network, shapes = _shaped(model, inputs, given, None, given.pop("fix", None))
+    network._example(shapes)
+    return network._report()
 
 
 def _shaped(
@@ -286,7 +581,11 @@ def _shaped(
     network = Network(source_of(model), fix)
     shapes: dict[str, Any] = {i.name: i.shape for i in network.inputs}
     for name, value in network._named(inputs, kwargs).items():
-        shapes[name] = _open_sizes(value, batch_size) if isinstance(value, Input) else np.shape(value)
+        if isinstance(value, Input):
+            network._declare(name, value)
+            shapes[name] = _open_sizes(value, batch_size)
+        else:
+            shapes[name] = np.shape(value)
     if batch_size is not None:
         for name, shape in shapes.items():
             if shape and not isinstance(shape[0], int):
@@ -304,8 +603,10 @@ def _is_known(shape: Any) -> bool:
     return shape is not None and all(isinstance(n, int) for n in shape)
 
 
-def sized(model: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], batch_size: int | None) -> _core.Onnx:
-    """A model with all sizes known, for deployment."""
+def sized(
+    model: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], batch_size: int | None, vdims: Any = None
+) -> _core.Onnx:
+    """A model for deployment. With a batch size all sizes are known; otherwise those vary that are open, or that `vdims` says."""
     given = dict(kwargs)
     network, shapes = _shaped(model, inputs, given, batch_size, given.pop("fix", None))
     if batch_size is not None:
@@ -315,7 +616,30 @@ def sized(model: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], batch_si
                 f"{network.path}: batch_size: no input leaves its first size open: {network._list()}"
             )
         shapes.update({name: (batch_size, *shapes[name][1:]) for name in open_ if shapes[name]})
-    return network._read({n: s for n, s in shapes.items() if _is_known(s)})
+        return network._read({n: s for n, s in shapes.items() if _is_known(s)})
+    arguments = network._named(inputs, given)
+    network._sizes({n: np.shape(a) for n, a in arguments.items() if not isinstance(a, Input)})
+    if vdims:
+        network._example(shapes)
+        network._choose(vdims)
+    else:
+        network._fix(_said(network, arguments))
+    return network._read_all()
+
+
+def _said(network: Network, arguments: Mapping[str, Any]) -> dict[str, int]:
+    """The open sizes that example arguments say."""
+    found = {}
+    for i in network.inputs:
+        if i.name not in arguments:
+            continue
+        value = arguments[i.name]
+        for axis in _open_axes(i):
+            if not isinstance(value, Input):
+                found[_open_name(i, axis)] = int(np.shape(value)[axis])
+            elif not value.varies(axis):
+                found[_open_name(i, axis)] = int(value.shape[axis])
+    return found
 
 
 def __getattr__(name: str) -> Any:

@@ -70,6 +70,17 @@ void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total);
 /* Reports the steps of runs to the application's callback (sol_on_step). */
 bool ctx_tells_steps(struct sol_ctx *ctx);
 void ctx_step(struct sol_ctx *ctx, const char *label);
+/* What another folder keeps with a context: made on first use, destroyed before the context. */
+struct ctx_part {
+    void *(*make)(struct sol_ctx *ctx); /* NULL: out of memory */
+    void (*destroy)(struct sol_ctx *ctx, void *part);
+    bool (*busy)(struct sol_ctx *ctx,
+                 void *part); /* something uses it that will not end: the context is kept; or NULL */
+};
+/* The context's own part of this kind. NULL: out of memory. */
+void *ctx_part(struct sol_ctx *ctx, const struct ctx_part *kind);
+/* The number of bytes in a text such as "400MB" (powers of 1000); -1: it is not a number of bytes. */
+int64_t text_bytes(const char *text);
 /* Adds ns to the tuning time of this context, and returns the total. */
 int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns);
 /* malloc, realloc and free through the context, so that tests can make them fail. ctx_realloc(NULL, n) allocates. */
@@ -79,6 +90,9 @@ void *ctx_try(struct sol_ctx *ctx, size_t bytes);
 void ctx_free(struct sol_ctx *ctx, void *p);
 /* The value of a configuration key ("compiler::name"), or its default from config.def. Never NULL for known keys. */
 const char *ctx_config(struct sol_ctx *ctx, const char *key);
+/* The keys that every run asks for. */
+bool ctx_debugs(struct sol_ctx *ctx);   /* compiler::debug */
+bool ctx_profiles(struct sol_ctx *ctx); /* profile */
 bool ctx_verifies(struct sol_ctx *ctx); /* are graphs and plans to be checked between their phases? */
 /* The value of a key as a number of bytes ("400MB"); -1: the value is a word. */
 int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key);
@@ -164,7 +178,7 @@ struct source_text {
     const char *header; /* the file that it includes; NULL: "sol/module.h" */
     const char *note;   /* a comment for readers, not part of the key; NULL: none */
 };
-/* Appends the helpers that are not in `seen`, each followed by an empty line, and adds them to it. */
+/* Appends the helpers that are not in `seen` or empty, each followed by an empty line, and adds them to it. */
 void source_helpers(struct text *t, struct map *seen, const struct source_text *s);
 /* Appends the body: @KERNEL_<i> becomes <symbol>_<i>, every other @name becomes <name><suffix>. */
 void source_body(struct text *t, const struct source_text *s, const char *symbol, const char *suffix);

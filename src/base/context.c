@@ -23,7 +23,6 @@ static const struct config_def {
 #include "base/config.def"
 #undef X
 };
-_Static_assert(COUNT_OF(config_defs) == CONFIG_KEYS, "CONFIG_KEYS counts the rows of config.def");
 
 static _Thread_local char last_error[4096];
 static _Thread_local struct {
@@ -204,8 +203,8 @@ static bool is_number(const char *value)
     return digits > 0 && digits < 10 && !value[digits];
 }
 
-/* Parses "400MB": digits, an optional fraction, an optional unit (a power of 1000). -1: not a number of bytes. */
-static int64_t bytes_of(const char *value)
+/* Digits, an optional fraction, an optional unit. */
+int64_t text_bytes(const char *value)
 {
     static const struct {
         const char *name;
@@ -224,7 +223,7 @@ static int64_t bytes_of(const char *value)
 
 int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key)
 {
-    return bytes_of(ctx_config(ctx, key));
+    return text_bytes(ctx_config(ctx, key));
 }
 
 bool ctx_verifies(struct sol_ctx *ctx)
@@ -233,7 +232,7 @@ bool ctx_verifies(struct sol_ctx *ctx)
     (void)ctx;
     return true;
 #else
-    return !strcmp(ctx_config(ctx, "compiler::verify"), "1") || !strcmp(ctx_config(ctx, "compiler::debug"), "1");
+    return !strcmp(ctx_config(ctx, "compiler::verify"), "1") || ctx_debugs(ctx);
 #endif
 }
 
@@ -243,7 +242,7 @@ static const char *accepted(const char *values, const char *value)
 {
     if (!*values) return value;
     if (strchr(values, '#') && is_number(value)) return value;
-    if (strstr(values, "|bytes") && bytes_of(value) >= 0) return value;
+    if (strstr(values, "|bytes") && text_bytes(value) >= 0) return value;
     if (!strcasecmp(value, "bytes") || !strcmp(value, "#")) return NULL;
     size_t n = strlen(value);
     for (const char *word = values; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
@@ -251,10 +250,23 @@ static const char *accepted(const char *values, const char *value)
     return NULL;
 }
 
-static void level_changed(struct sol_ctx *ctx)
+/* Some keys are needed often. */
+static void keys_changed(struct sol_ctx *ctx)
 {
     const char *level = ctx_config(ctx, "log::level");
     atomic_store(&ctx->level, log_level_named(level));
+    atomic_store(&ctx->debugs, !strcmp(ctx_config(ctx, "compiler::debug"), "1"));
+    atomic_store(&ctx->profiles, !strcmp(ctx_config(ctx, "profile"), "1"));
+}
+
+bool ctx_debugs(struct sol_ctx *ctx)
+{
+    return atomic_load_explicit(&ctx->debugs, memory_order_relaxed);
+}
+
+bool ctx_profiles(struct sol_ctx *ctx)
+{
+    return atomic_load_explicit(&ctx->profiles, memory_order_relaxed);
 }
 
 static sol_status unknown_key(struct sol_ctx *ctx, const char *key)
@@ -299,7 +311,7 @@ sol_status sol_config_set(struct sol_ctx *ctx, const char *key, const char *valu
                                                       : "",
                         value ? value : "(null)");
     TRY(config_put(ctx, row, value));
-    level_changed(ctx);
+    keys_changed(ctx);
     return SOL_OK;
 }
 
@@ -326,7 +338,7 @@ const char *sol_config_key(int i, const char **out_default, const char **out_doc
 static sol_status config_defaults(struct sol_ctx *ctx)
 {
     for (int i = 0; i < CONFIG_KEYS; i++) atomic_init(&ctx->config[i], config_defs[i].value);
-    level_changed(ctx);
+    keys_changed(ctx);
     for (int i = 0; i < CONFIG_KEYS; i++) {
         const struct config_def *def = &config_defs[i];
         const char *value = def->env ? getenv(def->env) : NULL;
@@ -336,7 +348,7 @@ static sol_status config_defaults(struct sol_ctx *ctx)
         else
             LOG(ctx, LOG_WARN, "core", "%s='%s' is ignored: expected %s", def->env, value, def->values);
     }
-    level_changed(ctx);
+    keys_changed(ctx);
     return SOL_OK;
 }
 
@@ -373,9 +385,55 @@ sol_status sol_ctx_create(const struct sol_ctx_options *options, struct sol_ctx 
     return SOL_OK;
 }
 
+static void *find_part(struct sol_ctx *ctx, const struct ctx_part *kind)
+{
+    void *found = NULL;
+    pthread_mutex_lock(&ctx->lock);
+    for (const struct kept_part *k = ctx->parts; k && !found; k = k->older)
+        if (k->kind == kind) found = k->part;
+    pthread_mutex_unlock(&ctx->lock);
+    return found;
+}
+
+/* Adds a part, unless another thread was faster. Returns the one that counts. */
+static void *add_part(struct sol_ctx *ctx, struct kept_part *k)
+{
+    struct kept_part *same;
+    pthread_mutex_lock(&ctx->lock);
+    for (same = ctx->parts; same && same->kind != k->kind;) same = same->older;
+    if (!same) {
+        k->older = ctx->parts;
+        ctx->parts = k;
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    if (!same) return k->part;
+    k->kind->destroy(ctx, k->part);
+    ctx_free(ctx, k);
+    return same->part;
+}
+
+void *ctx_part(struct sol_ctx *ctx, const struct ctx_part *kind)
+{
+    void *found = find_part(ctx, kind);
+    if (found) return found;
+    struct kept_part *k = ctx_try(ctx, sizeof *k);
+    if (!k) return NULL;
+    *k = (struct kept_part){.kind = kind, .part = kind->make(ctx)};
+    if (k->part) return add_part(ctx, k);
+    ctx_free(ctx, k);
+    return NULL;
+}
+
 void sol_ctx_destroy(struct sol_ctx *ctx)
 {
     if (!ctx) return;
+    for (struct kept_part *k = ctx->parts; k; k = k->older)
+        if (k->kind->busy && k->kind->busy(ctx, k->part)) return;
+    for (struct kept_part *k = ctx->parts, *older; k; k = older) {
+        older = k->older;
+        k->kind->destroy(ctx, k->part);
+        ctx_free(ctx, k);
+    }
     for (struct config_value *v = ctx->values, *older; v; v = older) {
         older = v->older;
         ctx_free(ctx, v);

@@ -10,11 +10,21 @@
 #ifndef SOL_VERSION /* the build system says it */
 #define SOL_VERSION "0.1.0"
 #endif
-#define CONFIG_KEYS 20 /* rows of config.def; checked in context.c */
+#define X(...) +1
+enum {
+    CONFIG_KEYS = 0
+#include "base/config.def"
+};
+#undef X
 
 struct config_value { /* a value that was set once; lives as long as the context */
     struct config_value *older;
     char text[];
+};
+struct kept_part { /* of struct ctx_part */
+    struct kept_part *older;
+    const struct ctx_part *kind;
+    void *part;
 };
 typedef void (*on_log_fn)(void *user, int level, const char *line);
 typedef void (*on_progress_fn)(void *user, const char *what, int done, int total);
@@ -34,9 +44,11 @@ struct sol_ctx {
     int64_t start_ns;        /* the log counts seconds from here */
     pthread_mutex_t lock;
     struct config_value *values;
+    struct kept_part *parts; /* newest first; under the lock */
     _Atomic(const char *) config[CONFIG_KEYS];
-    atomic_int level;         /* enum log_level of log::level */
-    _Atomic int64_t spent_ns; /* on tuning */
+    atomic_int level;             /* enum log_level of log::level */
+    atomic_bool debugs, profiles; /* the keys compiler::debug and profile */
+    _Atomic int64_t spent_ns;     /* on tuning */
     atomic_int out_of_memory;
     atomic_size_t failed_bytes; /* of the allocation that failed last */
     char *reserve;              /* addresses without memory, until the system has none left */

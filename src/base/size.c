@@ -31,13 +31,20 @@ static void *entry(struct table *t, int i)
     return chunk + (size_t)(i % CHUNK) * t->bytes;
 }
 
+/* Entries are whole words. */
 static uint64_t hash_of(const void *data, size_t bytes)
 {
-    const unsigned char *p = data;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-    return h ^ h >> 29;
+    const char *p = data;
+    uint64_t h = UINT64_C(0xcbf29ce484222325), word;
+    for (size_t i = 0; i + sizeof word <= bytes; i += sizeof word) {
+        memcpy(&word, p + i, sizeof word);
+        h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 32;
+    }
+    return h;
 }
+_Static_assert(sizeof(struct poly) % sizeof(uint64_t) == 0 && sizeof(struct symbol) % sizeof(uint64_t) == 0,
+               "entries are whole words");
 
 static bool more_slots(struct table *t)
 {

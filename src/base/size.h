@@ -56,12 +56,24 @@ static inline bool size_lt(int64_t a, int64_t b)
 /* Numeric bounds, not always tight: size_least(s) <= s <= size_most(s); INT64_MIN, INT64_MAX: there is none. */
 int64_t size_least(int64_t s);
 int64_t size_most(int64_t s);
-int64_t size_hint(int64_t s);     /* its value for the dimensions' hints */
+int64_t size_hint(int64_t s);     /* its value for the dimensions' hints, or at the point below */
 int64_t size_constant(int64_t s); /* the number in its sum, 0: there is none */
 int64_t size_factor(int64_t s);   /* a number that divides it always, the largest that is known */
 uint32_t size_dims(int64_t s);    /* the dimensions in it, as bits */
+/* A size of the other dimensions that is at least s wherever each dimension #i with most[i] >= 0 is between 0 and
+ * most[i]. SIZE_BAD: none is known. */
+int64_t size_upper(int64_t s, const int64_t *most);
 /* Its value where dimension #i is by[i], a number or a form; SIZE_BAD: overflow. */
 int64_t size_at(int64_t s, const int64_t *by);
+
+/* In this thread, size_hint takes made[i] as the hint of dimension #i, until this is called again; within size_costs,
+ * it takes cost[i]. So a kernel that is made for one point of the dimensions can be priced at another. NULL: the hints.
+ */
+struct size_point {
+    const int64_t *made, *cost;
+};
+struct size_point size_point_set(struct size_point p); /* returns the point before */
+bool size_costs(bool begin);                           /* returns whether it is within already, for the end */
 
 /* For people, the text form and keys: "12*#0+3"; numbers as they are. */
 void size_print(struct text *out, int64_t s);

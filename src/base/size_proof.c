@@ -223,6 +223,56 @@ static bool never_negative(const struct poly *p, int depth)
     return x->kind == SYMBOL_QUOTIENT ? by_quotient(x, &with, &rest, depth) : by_choice(x, &with, &rest, depth);
 }
 
+/* -- bounds by other dimensions */
+
+static int64_t bound(int64_t s, bool upper, const int64_t *most);
+
+static bool bounded(int64_t s, const int64_t *most) /* does a dimension with a bound occur in it? */
+{
+    const uint32_t dims = size_dims(s);
+    for (int i = 0; i < SIZE_MOST_DIMS; i++)
+        if (dims >> i & 1 && most[i] >= 0) return true;
+    return false;
+}
+
+static int64_t bound_of_symbol(const struct symbol *x, bool upper, const int64_t *most)
+{
+    if (x->kind == SYMBOL_DIM) {
+        const int64_t m = most[x->dim.index];
+        return size_floor_div(m < 0 ? size_of_dim(&x->dim) : upper ? m : 0, x->dim.multiple);
+    }
+    const int64_t a = bound(x->a, upper, most);
+    if (x->kind == SYMBOL_QUOTIENT && bounded(x->b, most)) {
+        const int64_t b = bound(x->b, !upper, most);
+        return size_least(x->a) < 0 ? SIZE_BAD : size_floor_div(a, size_max(b, 1));
+    }
+    if (x->kind == SYMBOL_QUOTIENT) return size_floor_div(a, x->b);
+    const int64_t b = bound(x->b, upper, most);
+    return x->kind == SYMBOL_MIN ? size_min(a, b) : size_max(a, b);
+}
+
+static int64_t bound(int64_t s, bool upper, const int64_t *most)
+{
+    if (!bounded(s, most)) return s;
+    const struct poly p = poly_load(s);
+    int64_t sum = 0;
+    for (int i = 0; i < p.n; i++) {
+        int64_t t = p.t[i].k;
+        for (int k = 0; k < p.t[i].n; k++) {
+            const struct symbol *x = symbol_at(p.t[i].symbol[k]);
+            if (symbol_interval(x).low < 0) return SIZE_BAD;
+            t = size_mul(t, bound_of_symbol(x, upper == (p.t[i].k > 0), most));
+        }
+        sum = size_add(sum, t);
+    }
+    return sum;
+}
+
+int64_t size_upper(int64_t s, const int64_t *most)
+{
+    return bound(s, true, most);
+}
+
 bool size_le(int64_t a, int64_t b)
 {
     if (a == SIZE_BAD || b == SIZE_BAD) return false;

@@ -13,7 +13,8 @@ static int64_t symbol_replaced(const struct symbol *x, const int64_t *by)
 {
     if (x->kind == SYMBOL_DIM) return size_floor_div(by[x->dim.index], x->dim.multiple);
     const int64_t a = size_at(x->a, by), b = size_at(x->b, by);
-    return x->kind == SYMBOL_QUOTIENT ? size_floor_div(a, b) : x->kind == SYMBOL_MIN ? size_min(a, b) : size_max(a, b);
+    if (x->kind == SYMBOL_QUOTIENT) return size_floor_div(a, size_varies(b) ? b : MAX(b, 1)); /* as put_divisor */
+    return x->kind == SYMBOL_MIN ? size_min(a, b) : size_max(a, b);
 }
 
 int64_t size_at(int64_t s, const int64_t *by)
@@ -53,10 +54,29 @@ uint32_t size_dims(int64_t s)
     return dims_of(s, NULL);
 }
 
+static _Thread_local struct size_point point;
+static _Thread_local bool costs;
+
+struct size_point size_point_set(struct size_point p)
+{
+    const struct size_point was = point;
+    point = p;
+    return was;
+}
+
+bool size_costs(bool begin)
+{
+    const bool was = costs;
+    costs = begin;
+    return was;
+}
+
 int64_t size_hint(int64_t s)
 {
     int64_t hint[SIZE_MOST_DIMS] = {0};
     if (!size_varies(s)) return s;
+    const int64_t *by = costs ? point.cost : point.made;
+    if (by) return size_at(s, by);
     dims_of(s, hint);
     return size_at(s, hint);
 }
@@ -85,6 +105,18 @@ static void put_pair(struct text *out, const char *open, const struct symbol *x,
     text_put(out, ")");
 }
 
+/* In C, a divisor that may be 0 becomes 1 there: nothing is computed with the quotient then. */
+static void put_divisor(struct text *out, int64_t s, const char *prefix)
+{
+    const bool zero = prefix && size_least(s) < 1;
+    text_put(out, zero ? "(" : "");
+    put_size(out, s, prefix);
+    if (!zero) return;
+    text_put(out, ") < 1 ? 1 : (");
+    put_size(out, s, prefix);
+    text_put(out, ")");
+}
+
 static void put_quotient(struct text *out, const struct symbol *x, const char *prefix)
 {
     text_put(out, prefix ? "((" : "(");
@@ -92,14 +124,14 @@ static void put_quotient(struct text *out, const struct symbol *x, const char *p
     text_put(out, prefix ? ") / (" : ")//");
     const bool brackets = !prefix && size_varies(x->b);
     if (brackets) text_put(out, "(");
-    put_size(out, x->b, prefix);
+    put_divisor(out, x->b, prefix);
     if (brackets || prefix) text_put(out, ")");
     if (!prefix) return;
     if (size_least(x->a) < 0) { /* C rounds towards zero */
         text_put(out, " - ((");
         put_size(out, x->a, prefix);
         text_put(out, ") %% (");
-        put_size(out, x->b, prefix);
+        put_divisor(out, x->b, prefix);
         text_put(out, ") < 0)");
     }
     text_put(out, ")");

@@ -214,7 +214,7 @@ void text_fill(struct text *t, const char *template, mark_function *put, void *u
 void source_helpers(struct text *t, struct map *seen, const struct source_text *s)
 {
     for (int i = 0; i < s->nhelper; i++) {
-        if (map_get(seen, s->helper[i])) continue;
+        if (!*s->helper[i] || map_get(seen, s->helper[i])) continue;
         map_set(seen, s->helper[i], seen);
         text_put(t, "%s\n\n", s->helper[i]);
     }

@@ -45,6 +45,17 @@ void module_close(struct module *m);
  * own. NULL: memory cannot be mapped here (there is no /proc). */
 void *module_map_copy(struct arena *a, const char *key, const char *data, size_t bytes);
 
+/* blob.c: code that `make` makes from a text for a device, or the cache has. The data live as long as the arena. */
+struct code_request {
+    const char *device; /* its folder in the cache */
+    const char *arch;   /* what the code is for; part of the key */
+    const char *text;
+    sol_status (*make)(void *user, const char *text, const void **out_data, size_t *out_bytes);
+    void *user;
+};
+sol_status build_code(struct sol_ctx *ctx, struct arena *a, const struct code_request *r, const void **out_data,
+                      size_t *out_bytes);
+
 /* cache.c: a fact about this machine that is determined once: the cached text for `name`, otherwise the result of
  * `make`. *out_text is NULL, and `make` is not called, if the cache cannot keep it. */
 struct fact_maker {
@@ -74,6 +85,9 @@ sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct buil
                          const char **out_text);
 /* compiler.c: flags for generated code that other builds compile; ends with NULL. */
 const char *const *compiler_code_flags(struct arena *a, const char *march, const char *flag, bool clang);
+/* "gcc 12.2 .. (/usr/bin/gcc)": what the first of these programs says of its version, asked once. names NULL: the
+ * compiler of the key compiler::name. NULL: there is none. */
+const char *compiler_about(struct sol_ctx *ctx, struct arena *a, const char *const *names);
 /* The path of a program: unchanged if it contains a '/', otherwise found in PATH. NULL: not found. */
 const char *compiler_find_program(struct arena *a, const char *name);
 

@@ -77,17 +77,25 @@ static sol_status ask_version(struct sol_ctx *ctx, struct arena *a, const char *
     return status;
 }
 
-static sol_status identify(struct sol_ctx *ctx, struct arena *a, struct cache *c, struct compiler *cc)
+/* The file of a compiler by path, size and time, and its version, which the cache knows from the first time on. */
+static sol_status name_version(struct sol_ctx *ctx, struct arena *a, struct cache *c, const char *path,
+                               const char **out_file, const char **out_version)
 {
     struct stat s;
-    if (stat(cc->path, &s)) return ctx_fail(ctx, SOL_ERR_COMPILER, "compiler '%s': %s", cc->path, strerror(errno));
-    const char *file = arena_printf(a, "compiler %s %lld %lld.%09ld", cc->path, (long long)s.st_size,
-                                    (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
-    const char *version = cache_fact(c, file);
-    if (!version) {
-        TRY(ask_version(ctx, a, cc->path, &version));
-        cache_set_fact(c, file, version);
-    }
+    if (stat(path, &s)) return ctx_fail(ctx, SOL_ERR_COMPILER, "compiler '%s': %s", path, strerror(errno));
+    *out_file = arena_printf(a, "compiler %s %lld %lld.%09ld", path, (long long)s.st_size, (long long)s.st_mtim.tv_sec,
+                             s.st_mtim.tv_nsec);
+    *out_version = cache_fact(c, *out_file);
+    if (*out_version) return SOL_OK;
+    TRY(ask_version(ctx, a, path, out_version));
+    cache_set_fact(c, *out_file, *out_version);
+    return SOL_OK;
+}
+
+static sol_status identify(struct sol_ctx *ctx, struct arena *a, struct cache *c, struct compiler *cc)
+{
+    const char *file, *version;
+    TRY(name_version(ctx, a, c, cc->path, &file, &version));
     cc->id = arena_printf(a, "%s %s", file, version);
     const char *last = cache_fact(c, last_used);
     if (!last || strcmp(last, cc->id)) cache_set_fact(c, last_used, cc->id);
@@ -164,17 +172,42 @@ static void add_flags(struct arena *a, const struct build_request *r, struct com
     cc->id = arena_strdup(a, hex);
 }
 
+static const char *first_program(struct arena *a, const char *const *names)
+{
+    const char *path = NULL;
+    for (int i = 0; names[i] && !path; i++) path = compiler_find_program(a, names[i]);
+    return path;
+}
+
+/* The compiler that the key compiler::name selects. NULL: there is none. */
+static const char *selected(struct sol_ctx *ctx, struct arena *a, bool *out_choose)
+{
+    static const char *const names[] = {"cc", "gcc", "clang", NULL};
+    const char *name = ctx_config(ctx, "compiler::name");
+    *out_choose = !*name || !strcmp(name, "auto");
+    return *out_choose ? first_program(a, names) : compiler_find_program(a, name);
+}
+
+const char *compiler_about(struct sol_ctx *ctx, struct arena *a, const char *const *names)
+{
+    bool choose;
+    struct compiler cc = {.path = names ? first_program(a, names) : selected(ctx, a, &choose)};
+    if (!cc.path) return NULL;
+    struct cache c;
+    cache_open(&c, ctx, "");
+    const char *file, *version;
+    const bool known = !name_version(ctx, a, &c, cc.path, &file, &version);
+    const char *about = known ? arena_printf(a, "%s (%s)", version, cc.path) : NULL;
+    cache_close(&c);
+    return about;
+}
+
 sol_status compiler_find(struct sol_ctx *ctx, struct arena *a, struct cache *c, const struct build_request *r,
                          struct compiler *out)
 {
-    static const char *const names[] = {"cc", "gcc", "clang"};
-    const char *name = ctx_config(ctx, "compiler::name");
-    const bool choose = !*name || !strcmp(name, "auto");
-    *out = (struct compiler){.wanted = choose ? "cc, gcc, clang" : arena_strdup(a, name)};
-    if (choose)
-        for (int i = 0; i < COUNT_OF(names) && !out->path; i++) out->path = compiler_find_program(a, names[i]);
-    else
-        out->path = compiler_find_program(a, name);
+    bool choose;
+    *out = (struct compiler){.path = selected(ctx, a, &choose)};
+    out->wanted = choose ? "cc, gcc, clang" : arena_strdup(a, ctx_config(ctx, "compiler::name"));
     if (out->path)
         TRY(identify(ctx, a, c, out));
     else if (choose)

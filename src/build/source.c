@@ -18,11 +18,19 @@ __asm__(".section .rodata\n"
         ".byte 0\n"
         ".previous\n");
 extern const char sol_module_header[] __attribute__((visibility("hidden")));
+__asm__(".section .rodata\n"
+        ".globl sol_opencl_header\n"
+        ".hidden sol_opencl_header\n"
+        "sol_opencl_header:\n"
+        ".incbin \"build/opencl.cl\"\n"
+        ".byte 0\n"
+        ".previous\n");
+extern const char sol_opencl_header[] __attribute__((visibility("hidden")));
 
 /* Texts of the headers that rows of print/flavour.def name, which no include folder needs to have. */
 static const struct {
     const char *name, *text;
-} headers[] = {{"sol/module.h", sol_module_header}};
+} headers[] = {{"sol/module.h", sol_module_header}, {"sol/opencl.h", sol_opencl_header}};
 
 const char *source_header(const char *name)
 {

@@ -5,14 +5,18 @@
 #include <string.h>
 
 #include "build/build.h"
+#include "device/device.h"
 #include "grad/grad.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 #include "schedule/schedule.h"
 
-static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const struct target *target, bool trial,
+/* `dev` compiles the kernels itself; NULL: they are in the module. */
+static sol_status build(struct dev *dev, const struct schedule *s, const struct target *target, bool trial,
                         struct module *out_m)
 {
+    struct sol_ctx *ctx = arena_ctx(s->arena);
+    const char *tables = schedule_module_text(s, s->plan->g->name, NULL);
     struct build_data *data = NEW_ARRAY(s->arena, struct build_data, s->constants.n + 1);
     for (int i = 0; i < s->constants.n; i++) {
         const struct sol_tensor *t = s->constants.at[i];
@@ -21,13 +25,13 @@ static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const str
     struct build_request r = {.name = s->plan->g->name,
                               .trial = trial,
                               .device = target->device->name,
-                              .march = target->march,
-                              .flag = target_flag(target),
-                              .nkernel = s->kernels.n,
+                              .march = dev ? NULL : target->march,
+                              .flag = dev ? NULL : target_flag(target),
+                              .nkernel = dev ? 0 : s->kernels.n,
                               .kernel = s->kernels.at,
                               .ndata = s->constants.n,
                               .data = data,
-                              .module = schedule_module_text(s, s->plan->g->name, NULL)};
+                              .module = dev ? code_without_kernels(s->arena, tables) : tables};
     return build_module(ctx, s->arena, &r, out_m);
 }
 
@@ -39,7 +43,7 @@ static struct sol_io io_of(struct arena *a, const char *name, const struct sol_t
         .name = arena_strdup(a, name ? name : ""), .dtype = t->dtype, .ndim = t->ndim, .shape = shape};
 }
 
-static sol_status run_opaque(struct sol_ctx *ctx, const void *data, const int64_t *sizes, const void *const *in,
+static sol_status run_opaque(struct sol_ctx *ctx, const void *data, int64_t *sizes, const void *const *in,
                              void *const *out)
 {
     return layer_run_opaque(ctx, data, sizes, in, out); /* the first sizes are those of the dimensions */
@@ -68,9 +72,27 @@ static const struct net_note *notes_of(struct arena *a, const struct schedule_pr
     return notes;
 }
 
-static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const struct compile_memory *memory,
-                           struct module *m, struct sol_net **out_net)
+static const int64_t *operand_bytes(struct arena *a, const struct sol_layer *l)
 {
+    int64_t *bytes = NEW_ARRAY(a, int64_t, l->nin + l->nout + 1);
+    for (int i = 0; i < l->nin; i++) bytes[i] = tensor_bytes(l->in[i]);
+    for (int i = 0; i < l->nout; i++) bytes[l->nin + i] = tensor_bytes(l->out[i]);
+    return bytes;
+}
+
+struct way { /* what compiling a graph needs after the passes; it may be compiled several times */
+    struct sol_graph *g;
+    const struct target *target;
+    struct dev *dev;   /* that runs it; NULL: this processor */
+    bool dev_compiles; /* its kernels */
+    bool plugins;      /* other libraries may compute */
+    struct compile_memory memory;
+};
+
+static sol_status make_net(const struct way *w, const struct schedule *s, struct module *m, struct sol_net **out_net)
+{
+    struct sol_ctx *ctx = w->g->ctx;
+    const struct compile_memory *memory = &w->memory;
     struct arena *a = arena_create(ctx);
     if (!a) return ctx_check(ctx);
     const struct sol_graph *g = s->plan->g;
@@ -80,20 +102,29 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
     for (int i = 0; i < g->inputs.n; i++) in[i] = io_of(a, g->inputs.at[i]->name, g->inputs.at[i]);
     for (int i = 0; i < g->outputs.n; i++) out[i] = io_of(a, g->outputs.at[i].name, g->outputs.at[i].t);
     for (int i = 0; i < g->params.n; i++) params[i] = io_of(a, g->params.at[i]->name, g->params.at[i]);
+    int64_t *most = NEW_ARRAY(a, int64_t, SIZE_MOST_DIMS);
+    graph_data_most(g, most);
     struct net_host *host = NEW_ARRAY(a, struct net_host, s->opaque.n + 1);
     for (int i = 0; i < s->opaque.n; i++) {
         const struct sol_layer *l = s->opaque.at[i];
-        host[i] = (struct net_host){.run = run_opaque, .data = layer_opaque(a, l), .nin = l->nin};
+        host[i] = (struct net_host){.run = run_opaque,
+                                    .data = layer_opaque(a, l),
+                                    .nin = l->nin,
+                                    .nout = l->nout,
+                                    .set = layer_sets(l),
+                                    .bytes = operand_bytes(a, l)};
     }
     struct net_parts parts = {
         .name = arena_strdup(a, g->name),
         .module = m->table,
         .inputs = in,
         .outputs = out,
+        .most = most,
         .params = params,
         .host = host,
         .nhost = s->opaque.n,
         .notes = {notes_of(a, &s->program[PROGRAM_FORWARD]), notes_of(a, &s->program[PROGRAM_BACKWARD])},
+        .dev = w->dev,
         .machine = machine_show(s->plan->target),
         .if_fast = compile_peak(s, memory, CHECKPOINT_ALL),
         .if_balanced = compile_peak(s, memory, memory->keep ? memory->keep->balanced : 0),
@@ -101,26 +132,21 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
         .close = close_module,
         .handle = m->handle};
     sol_status status = ctx_check(ctx);
+    if (!status && w->dev_compiles) status = code_build(w->dev, s, a, &parts);
     if (!status) status = net_create(ctx, a, &parts, out_net);
     if (status) arena_destroy(a);
     return status;
 }
-
-struct way { /* what compiling a graph needs after the passes; it may be compiled several times */
-    struct sol_graph *g;
-    const struct target *target;
-    struct compile_memory memory;
-};
 
 static sol_status build_net(const struct way *w, bool trial, struct tune_net *n)
 {
     struct sol_ctx *ctx = w->g->ctx;
     struct module m;
     const int64_t start = clock_ns();
-    TRY(build(ctx, n->schedule, w->target, trial, &m));
+    TRY(build(w->dev_compiles ? w->dev : NULL, n->schedule, w->target, trial, &m));
     LOG(ctx, LOG_DEBUG, "core", "%s: build %.0f ms, %d kernels", w->g->name, (double)(clock_ns() - start) / 1e6,
         n->schedule->kernels.n);
-    const sol_status status = make_net(ctx, n->schedule, &w->memory, &m, &n->net);
+    const sol_status status = make_net(w, n->schedule, &m, &n->net);
     if (status) module_close(&m);
     return status;
 }
@@ -148,12 +174,29 @@ static sol_status make(void *user, const struct tuning_policy *policy, bool tria
     return status;
 }
 
+/* A device without float64 computes everything in float32, but no tensor of float64. */
+static sol_status reject_doubles(const struct way *w)
+{
+    const struct sol_graph *g = w->g;
+    for (int i = 0; i < g->tensors.n; i++) {
+        const struct sol_tensor *t = g->tensors.at[i];
+        if (t->dtype != SOL_F64 || (t->role == TENSOR_VALUE && !t->from)) continue;
+        return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED,
+                        "%s '%s'%s%s: it is float64, and device %s computes in float32 only: convert the model and its "
+                        "inputs to float32, or select another device (sol info --devices)",
+                        t->from ? t->from->def->name : "tensor", t->from ? t->from->name : t->name,
+                        t->from && *t->from->where ? " at " : "", t->from ? t->from->where : "", dev_name(w->dev));
+    }
+    return SOL_OK;
+}
+
 /* All phases up to the plan. */
 static sol_status begin(struct way *w)
 {
-    TRY(target_check(w->g->ctx, w->target));
+    if (!w->dev_compiles) TRY(target_check(w->g->ctx, w->target));
     TRY(compile_keep(w->g, w->target, &w->memory));
-    return passes_run(w->g);
+    TRY(passes_run(w->g));
+    return w->target->single ? reject_doubles(w) : SOL_OK;
 }
 
 sol_status compile_for(struct sol_graph *g, const struct target *target, struct tune_net *out)
@@ -163,18 +206,20 @@ sol_status compile_for(struct sol_graph *g, const struct target *target, struct 
     return make(&w, NULL, false, out);
 }
 
-static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena *a, const struct target *target,
-                          bool plugins, struct sol_net **out_net)
+static sol_status compile(struct way *w, struct arena *a, struct sol_net **out_net)
 {
-    struct way w = {.g = g, .target = target};
-    TRY(begin(&w));
-    struct wisdom_policy *wp = g->dims.n ? NULL : wisdom_policy_make(ctx, a, target); /* it measures at one size */
+    struct sol_graph *g = w->g;
+    struct sol_ctx *ctx = g->ctx;
+    TRY(begin(w));
+    /* tuning measures on this processor */
+    struct wisdom_policy *wp = w->dev ? NULL : wisdom_policy_make(ctx, a, w->target);
     struct tune_net n;
-    if (wp && plugins) wisdom_policy_load_plugins(ctx, wp);
-    TRY(make(&w, wp ? &wp->policy : NULL, false, &n));
-    sol_status status = wp ? tune_network(wp, &(struct tune_maker){make, &w}, &n) : SOL_OK;
+    if (wp && w->plugins) wisdom_policy_load_plugins(ctx, wp);
+    TRY(make(w, wp ? &wp->policy : NULL, false, &n));
+    sol_status status = wp ? tune_network(wp, &(struct tune_maker){make, w}, &n) : SOL_OK;
     if (!status) {
         compile_report(n.schedule);
+        if (w->dev) compile_report_host(n.schedule, dev_name(w->dev));
         compile_report_steps(n.schedule);
         compile_draw(n.schedule);
         compile_report_memory(ctx, n.net, graph_is_joint(g));
@@ -185,26 +230,72 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     return status;
 }
 
-static sol_status compile_in_arena(struct sol_graph *g, const struct target *target, bool plugins,
-                                   struct sol_net **out_net)
+static sol_status compile_in_arena(struct way *w, struct sol_net **out_net)
 {
-    struct arena *a = arena_create(g->ctx);
-    if (!a) return ctx_check(g->ctx);
-    const sol_status status = compile(g->ctx, g, a, target, plugins, out_net);
+    struct arena *a = arena_create(w->g->ctx);
+    if (!a) return ctx_check(w->g->ctx);
+    const sol_status status = compile(w, a, out_net);
     arena_destroy(a);
     return status;
 }
 
 sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net)
 {
-    return compile_in_arena(g, target, false, out_net);
+    return compile_in_arena(&(struct way){.g = g, .target = target}, out_net);
+}
+
+/* The device that the network will run on. Processors run it on memory of the host, without a queue. */
+static sol_status find_dev(struct sol_ctx *ctx, struct dev **out_dev)
+{
+    const struct sol_device_type *type;
+    int index;
+    *out_dev = NULL;
+    TRY(devices_selected(ctx, &type, &index));
+    if (type->features & SOL_DEVICE_SHARED) return SOL_OK;
+    if (!(type->features & SOL_DEVICE_IN_PROCESS) && !type->compile)
+        return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
+                        "device %s: it neither runs code of this process nor compiles its own (sol/device.h)",
+                        type->name);
+    return dev_get(ctx, type, index, out_dev);
+}
+
+/* What the device's code is for: this machine where it runs code of this process; where it launches kernels, the target
+ * that is called like its flavour; otherwise the target that is called as it says. */
+static sol_status target_of(struct sol_ctx *ctx, const struct way *w, struct target *out)
+{
+    if (!w->dev_compiles) return machine_target(ctx, out);
+    struct sol_device_info info;
+    const struct sol_device_type *type = dev_type(w->dev);
+    TRY(dev_info(w->dev, &info));
+    if (target_named(ctx, type->features & SOL_DEVICE_LAUNCHES ? type->flavour : info.arch, out))
+        return ctx_where(ctx, SOL_ERR_UNSUPPORTED, "device %s: ", dev_name(w->dev));
+    if (info.cores > 0) out->cores = info.cores;
+    out->single = !info.f64;
+    if (out->single && target_has_vectors(out))
+        return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
+                        "device %s (%s): it does not compute in float64, which SOL's kernels for it need: select "
+                        "another one (sol info --devices)",
+                        dev_name(w->dev), info.name);
+    if (out->single)
+        LOG(ctx, LOG_INFO, "core",
+            "device %s (%s) has no float64: long sums are compensated in float32; integers above 2^24 and results that "
+            "are computed from them lose digits, special functions have those of float32",
+            dev_name(w->dev), info.name);
+    return SOL_OK;
 }
 
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net)
 {
     struct target target;
-    sol_status status = machine_target(ctx, &target);
-    if (!status) status = compile_in_arena(g, &target, true, out_net);
+    struct way w = {.g = g, .target = &target, .plugins = true};
+    sol_status status = find_dev(ctx, &w.dev);
+    w.dev_compiles = w.dev && !(dev_type(w.dev)->features & SOL_DEVICE_IN_PROCESS);
+    if (!status && w.dev && graph_data_dims(g))
+        status = ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
+                          "device %s: network '%s' sets sizes while it runs, which only processors can",
+                          dev_name(w.dev), g->name);
+    if (!status) status = target_of(ctx, &w, &target);
+    if (!status) status = compile_in_arena(&w, out_net);
     ctx_progress(ctx, NULL, 0, 0);
     return status ? ctx_where(ctx, status, "network %s: ", g->name) : SOL_OK;
 }

@@ -4,14 +4,23 @@
 
 #include "tune/tune.h"
 
+struct dev;
+
 /* compile.c: compiles like sol_compile, by costs alone, for any target, and also returns the schedule for inspection.
  */
 sol_status compile_for(struct sol_graph *g, const struct target *target, struct tune_net *out);
 /* Compiles like sol_compile, for another target than the key `target` names. */
 sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net);
 
+/* code.c: code that the device compiles itself, into the parts of a network, whose arena is `a`. */
+struct net_parts;
+sol_status code_build(struct dev *dev, const struct schedule *s, struct arena *a, struct net_parts *parts);
+const char *code_without_kernels(struct arena *a, const char *tables); /* tables for the host, whose steps are NULL */
+
 /* report.c: the unit of step i, NULL: none. A halo belongs to the unit behind it, which writes the tensor. */
 const struct unit *compile_unit_of(const struct schedule_program *p, int i);
+/* Logs which steps of a network on a device run on the host. */
+void compile_report_host(const struct schedule *s, const char *device);
 /* Logs the plan at level DEBUG: one line for each unit with its solver, variant and cost. */
 void compile_report(const struct schedule *s);
 /* draw.c: draws the planned network for Graphviz, with compiler::debug. */

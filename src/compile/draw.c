@@ -110,9 +110,10 @@ static void put_borders(struct drawing *d, struct text *out, const struct unit *
     }
 }
 
+/* Of several versions, the one that runs at the hints counts. */
 static double cost_of(const struct unit *u)
 {
-    return u->opaque ? 0 : u->kernel.cost;
+    return u->opaque ? 0 : u->kernel.cost * (double)size_hint(unit_when(u, 1));
 }
 
 static void put_unit(struct drawing *d, int number)
@@ -154,7 +155,7 @@ static void put_arrows(struct drawing *d, int number)
     d->last[u->program] = box;
     for (int i = 0; i < u->loops->tensors.n; i++) {
         const struct loops_tensor *t = &u->loops->tensors.at[i];
-        if (t->role != LOOPS_OUTPUT || !t->user) continue;
+        if (t->role != LOOPS_OUTPUT || !t->user || !size_hint(unit_when(u, 1))) continue;
         map_set_int(d->maker, place_of(d, t->user), box);
         map_set_int(d->unit, place_of(d, t->user), u);
     }

@@ -42,6 +42,20 @@ void compile_report(const struct schedule *s)
         (long long)s->prepared_bytes, (long long)size_hint(s->saved_bytes));
 }
 
+void compile_report_host(const struct schedule *s, const char *device)
+{
+    struct text names = text_new(s->arena);
+    int n = 0, all = 0;
+    for (int i = 0; i < PROGRAMS; i++)
+        for (int k = 0; k < s->program[i].steps.n; k++, all++) {
+            const struct schedule_step *step = &s->program[i].steps.at[k];
+            if (step->kernel < 0) text_put(&names, "%s'%s' (%s)", n++ ? ", " : "", step->label, program_name(i));
+        }
+    if (n)
+        LOG(s->plan->ctx, LOG_INFO, "core", "%s: %d of %d steps run on the host, between copies from %s and to it: %s",
+            s->plan->g->name, n, all, device, names.at);
+}
+
 /* -- live tensors of each step */
 
 struct lump { /* a tensor in the network's own memory */
@@ -55,7 +69,7 @@ struct lump { /* a tensor in the network's own memory */
 static bool counts(const struct schedule *s, int buffer)
 {
     const enum sol_buffer_kind kind = (enum sol_buffer_kind)s->buffers.at[buffer].kind;
-    return kind == SOL_BUFFER_WORKSPACE || kind == SOL_BUFFER_SAVED;
+    return kind == SOL_BUFFER_WORKSPACE || kind == SOL_BUFFER_SAVED || kind == SOL_BUFFER_EITHER;
 }
 
 /* Adds the tensors of a program. Saved tensors are live from the start of backward, and to the end of forward. */

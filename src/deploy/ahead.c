@@ -62,15 +62,44 @@ static void *aligned(struct deploy *d, int64_t bytes)
 /* Runs an opaque layer. Its errors become negative, to distinguish them from those of kernels. */
 static int32_t run_opaque(void *user, int32_t call, char *const *p)
 {
-    const struct schedule *s = user;
-    struct sol_ctx *ctx = s->plan->g->ctx;
-    const struct sol_layer *l = s->opaque.at[call];
+    const struct deploy_here *h = user;
+    struct sol_ctx *ctx = h->d->ctx;
+    const struct sol_layer *l = h->schedule->opaque.at[call];
     struct arena *a = arena_create(ctx);
     if (!a) return -SOL_ERR_NOMEM;
     const sol_status status =
-        layer_run_opaque(ctx, layer_opaque(a, l), NULL, (const void *const *)p, (void *const *)p + l->nin);
+        layer_run_opaque(ctx, layer_opaque(a, l), h->sizes, (const void *const *)p, (void *const *)p + l->nin);
     arena_destroy(a);
     return -(int32_t)status;
+}
+
+/* All sizes of a call, where dimensions vary. */
+static sol_status find_sizes(struct deploy_here *h, const int64_t *dims)
+{
+    const struct sol_module *t = h->module.table;
+    int32_t which = 0;
+    if (!t->nsize) return SOL_OK;
+    h->sizes = NEW_ARRAY(h->d->arena, int64_t, t->nsize);
+    for (int i = 0; i < t->ndim; i++) h->sizes[i] = dims ? dims[i] : t->dim[i].hint;
+    void *memory = arena_alloc(h->d->arena, rt_sizes_bytes(t));
+    TRY(ctx_check(h->d->ctx));
+    if (!rt_sizes(t, h->sizes, memory, &which)) return SOL_OK;
+    return ctx_fail(h->d->ctx, SOL_ERR_INTERNAL, "deploy: network '%s' does not run at sizes that it should take",
+                    h->d->g->name);
+}
+
+sol_status deploy_resize(struct deploy_here *h, const int64_t *dims)
+{
+    const struct sol_module *t = h->module.table;
+    TRY(find_sizes(h, dims));
+    const int64_t scratch = MAX(rt_scratch_bytes(&t->prepare, h->sizes), rt_scratch_bytes(&t->forward, h->sizes));
+    const int64_t workspace =
+        MAX(rt_quantity(t->prepare.workspace_bytes, h->sizes), rt_quantity(t->forward.workspace_bytes, h->sizes));
+    h->workspace = aligned(h->d, workspace);
+    h->scratch = aligned(h->d, scratch * h->threads);
+    if (h->workspace && h->scratch) return SOL_OK;
+    return ctx_fail(h->d->ctx, SOL_ERR_NOMEM, "deploy: out of memory for %lld bytes to run '%s'",
+                    (long long)(workspace + scratch * h->threads), h->d->g->name);
 }
 
 sol_status deploy_open(struct deploy *d, const struct deploy_version *v, const struct schedule *s,
@@ -80,16 +109,15 @@ sol_status deploy_open(struct deploy *d, const struct deploy_version *v, const s
     *h = (struct deploy_here){.d = d, .schedule = s, .threads = rt_processors()};
     TRY(build(d, v, s, &h->module));
     const struct sol_module *t = h->module.table;
-    const int64_t scratch = MAX(rt_scratch_bytes(&t->prepare, NULL), rt_scratch_bytes(&t->forward, NULL));
     h->base = NEW_ARRAY(d->arena, char *, t->nbuffer + 1);
     h->operands = NEW_ARRAY(d->arena, char *, MAX(t->prepare.nplace, t->forward.nplace) + 1);
     h->prepared = aligned(d, t->prepared_bytes);
-    h->workspace = aligned(d, MAX(t->prepare.workspace_bytes, t->forward.workspace_bytes));
-    h->scratch = aligned(d, scratch * h->threads);
-    if (h->prepared && h->workspace && h->scratch) return SOL_OK;
-    module_close(&h->module);
-    return ctx_fail(d->ctx, SOL_ERR_NOMEM, "deploy: out of memory for %lld bytes of packed weights",
-                    (long long)t->prepared_bytes);
+    const sol_status status =
+        h->prepared ? deploy_resize(h, NULL)
+                    : ctx_fail(d->ctx, SOL_ERR_NOMEM, "deploy: out of memory for %lld bytes of packed weights",
+                               (long long)t->prepared_bytes);
+    if (status) module_close(&h->module);
+    return status;
 }
 
 static const void *begin_of(const struct deploy_here *h, const struct sol_buffer *b, const struct deploy_data *data)
@@ -101,7 +129,8 @@ static const void *begin_of(const struct deploy_here *h, const struct sol_buffer
     case SOL_BUFFER_PREPARED: return h->prepared;
     case SOL_BUFFER_WORKSPACE: return h->workspace;
     case SOL_BUFFER_CONST: return data->consts ? data->consts[b->index] : b->data;
-    case SOL_BUFFER_SAVED: return NULL; /* of what trains */
+    case SOL_BUFFER_SAVED:
+    case SOL_BUFFER_EITHER: return NULL; /* of what trains */
     }
     return NULL;
 }
@@ -111,16 +140,18 @@ sol_status deploy_run_here(struct deploy_here *h, const struct sol_program *p, c
     static const uint64_t seeds[8];
     const struct sol_module *t = h->module.table;
     for (int i = 0; i < t->nbuffer; i++)
-        h->base[i] = (char *)((uintptr_t)begin_of(h, &t->buffer[i], data) + (uintptr_t)t->buffer[i].offset);
+        h->base[i] = (char *)((uintptr_t)begin_of(h, &t->buffer[i], data) +
+                              (uintptr_t)rt_quantity(t->buffer[i].offset, h->sizes));
     const struct rt_call call = {.program = p,
                                  .base = h->base,
                                  .operands = h->operands,
                                  .scratch = h->scratch,
                                  .seeds = seeds,
+                                 .sizes = h->sizes,
                                  .threads = h->threads,
                                  .team = rt_team_openmp(),
                                  .host = run_opaque,
-                                 .host_user = (void *)(uintptr_t)h->schedule};
+                                 .host_user = h};
     int32_t step = 0;
     const int32_t error = rt_run(&call, &step);
     if (!error) return SOL_OK;

@@ -33,11 +33,6 @@ static sol_status check_graph(struct deploy *d, const struct deploy_graph *dg)
     const struct sol_graph *g = dg->g;
     const int seed = dg->seed_input;
     if (!g->outputs.n) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: network '%s' has no outputs", g->name);
-    if (g->dims.n)
-        return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED,
-                        "deploy: network '%s' has dimensions that vary ('%s'..), which is not supported yet: deploy it "
-                        "for fixed sizes",
-                        g->name, g->dims.at[0].name);
     if (graph_is_joint(g))
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: network '%s' has a gradient: deploy it without", g->name);
     if (seed >= 0 &&
@@ -93,17 +88,15 @@ static sol_status predicting(struct deploy *d)
     const struct sol_deploy_options *o = d->options;
     d->npredict = 1 + o->nmore;
     d->graph = NEW_ARRAY(d->arena, struct deploy_graph, d->npredict + 1);
-    d->graph[0] = (struct deploy_graph){d->g, o->params, o->seed_input, o->batch, "", NULL, NULL, 0};
+    d->graph[0] =
+        (struct deploy_graph){.g = d->g, .params = o->params, .seed_input = o->seed_input, .batch = o->batch, .id = ""};
     for (int i = 0; i < o->nmore; i++) {
         const struct sol_deploy_graph *m = &o->more[i];
-        d->graph[1 + i] = (struct deploy_graph){m->graph,
-                                                m->params,
-                                                m->seed_input,
-                                                m->batch,
-                                                arena_printf(d->arena, "_batch%lld", (long long)m->batch),
-                                                NULL,
-                                                NULL,
-                                                0};
+        d->graph[1 + i] = (struct deploy_graph){.g = m->graph,
+                                                .params = m->params,
+                                                .seed_input = m->seed_input,
+                                                .batch = m->batch,
+                                                .id = arena_printf(d->arena, "_batch%lld", (long long)m->batch)};
     }
     for (int i = 0; i < d->npredict; i++) {
         const int64_t batch = d->graph[i].batch;
@@ -161,8 +154,11 @@ static sol_status training(struct deploy *d)
     if (!t) TRY(graph_copy(d->g, &d->copy));
     d->ngraph = d->npredict + 1;
     struct deploy_graph *g = &d->graph[d->npredict];
-    *g = t ? (struct deploy_graph){t->graph, t->params, t->seed_input, t->batch, "_training", NULL, NULL, 0}
-           : (struct deploy_graph){d->copy, o->params, o->seed_input, o->batch, "_training", NULL, NULL, 0};
+    *g = (struct deploy_graph){.g = t ? t->graph : d->copy,
+                               .params = t ? t->params : o->params,
+                               .seed_input = t ? t->seed_input : o->seed_input,
+                               .batch = t ? t->batch : o->batch,
+                               .id = "_training"};
     d->nwritten = t ? t->nwritten : 0;
     d->written = t ? t->written : NULL;
     TRY(check_graph(d, g));
@@ -178,7 +174,8 @@ static sol_status graphs(struct deploy *d)
     deploy_hash_model(d);
     TRY(predicting(d));
     d->ngraph = d->npredict;
-    return training(d);
+    TRY(training(d));
+    return deploy_dims(d);
 }
 
 /* -- the way */

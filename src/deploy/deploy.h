@@ -7,6 +7,7 @@
 
 #include "build/build.h"
 #include "deploy/front.h"
+#include "schedule/quantities.h"
 #include "schedule/schedule.h"
 #include "sol/deploy.h"
 
@@ -32,9 +33,18 @@ struct deploy_version {
 /* One graph's code for one instruction set. */
 struct deploy_code {
     struct schedule *schedule;
+    int nsize;           /* sizes of a call, if sizes vary; known when the tables are written */
     const char **symbol; /* by kernel; NULL: no step uses it */
     int64_t *param_at, *const_at;
 };
+/* The self-test at given sizes. */
+struct deploy_test {
+    const char *id;              /* of its tables, behind the graph's: "", "_at1" */
+    int64_t *dims;               /* NULL: none vary */
+    struct front_golden *golden; /* by output */
+    int made_up;                 /* what its inputs are: MADE_UP_SIGNED, .. */
+};
+enum { DEPLOY_TESTS = 3 };
 /* One of the library's graphs. */
 struct deploy_graph {
     struct sol_graph *g;
@@ -43,8 +53,10 @@ struct deploy_graph {
     int64_t batch;
     const char *id;           /* what its files and tables are called behind the version: "", "_batch8", "_training" */
     struct deploy_code *code; /* by version */
-    struct front_golden *golden; /* key selftest: by output */
-    int made_up;                 /* what its inputs are then: MADE_UP_SIGNED, .. */
+    struct deploy_test test[DEPLOY_TESTS]; /* key selftest */
+    int ntest;
+    struct quantities own; /* sizes of a call that front computes, if sizes vary */
+    int nshape;            /* sizes of all inputs and outputs */
 };
 
 struct deploy_source {                      /* to be compiled */
@@ -67,6 +79,7 @@ struct deploy {
     const struct toolchain *toolchain; /* that makes programs for it elsewhere */
     const char *cc;                    /* path of the compiler */
     bool clang, cross, bare;           /* bare: key threads=0 */
+    bool limited;                      /* all dimensions that vary have a largest size */
     int ninput, noutput;               /* that the caller gives and gets: without gradients, with the seed */
     int ngraph, npredict;              /* what trains is the last, behind those that predict */
     struct deploy_graph *graph;
@@ -88,11 +101,37 @@ struct deploy {
 
 /* keys.c */
 sol_status deploy_read_keys(struct deploy *d);
+bool deploy_is_one_of(const char *values, const char *value); /* values: separated by '|'; "": any */
+bool deploy_is_free(const char *name);                        /* a name of a function or parameter in C and C++ */
 /* model.c */
 void deploy_hash_model(struct deploy *d);
 /* sizes.c: the header's macros. */
 const char *deploy_sizes(struct deploy *d);
 const char *deploy_macro_name(struct deploy *d); /* what they begin with: PREDICT */
+const char *deploy_upper(struct deploy *d, const char *name);
+/* dims.c: dimensions that vary. Checks them, and gives them names in C. */
+sol_status deploy_dims(struct deploy *d);
+bool deploy_varies(const struct deploy *d);
+const char *deploy_dim_list(struct deploy *d, const char *before); /* "batch, height"; `before` each name */
+const char *deploy_dim_parameters(struct deploy *d);               /* ", int64_t batch"; "": none vary */
+const char *deploy_dim_array(struct deploy *d);                    /* the parameters as an array */
+const char *deploy_dim_comment(struct deploy *d);
+const char *deploy_dim_section(struct deploy *d); /* of the header */
+const char *deploy_dim_table(struct deploy *d);
+const char *deploy_dim_example(struct deploy *d, int which); /* sizes for the example: the graph's (0), or others */
+const char *deploy_dim_places(struct deploy *d);
+void deploy_put_sized_tensor(struct deploy *d, struct text *t, const char *name, const struct sol_tensor *x);
+/* The table `sizes` of a graph, behind those of its layers without loops. */
+void deploy_put_sizes(struct deploy *d, struct text *t, struct deploy_graph *g);
+/* Memory that is enough for all sizes, and places of blocks in it. False: there is none. */
+struct deploy_most {
+    int64_t workspace, scratch, opaque;
+    const struct rt_block *block;
+    int nblock;
+};
+bool deploy_most(struct deploy *d, const struct schedule *s, struct deploy_most *out_m);
+/* Its table for a code; returns its address in C. */
+const char *deploy_put_most(struct deploy *d, struct text *t, const char *name, const struct schedule *s);
 /* deploy.c */
 bool deploy_trains(const struct deploy *d);
 /* Output i of the model: in what trains it comes behind what forward writes. */
@@ -118,6 +157,7 @@ struct deploy_here {
     const struct schedule *schedule;
     struct module module;
     char **base, **operands, *prepared, *workspace, *scratch;
+    int64_t *sizes; /* of the call; NULL: none vary */
     int threads;
 };
 struct deploy_data { /* by number; consts NULL: as they are */
@@ -126,6 +166,8 @@ struct deploy_data { /* by number; consts NULL: as they are */
 };
 sol_status deploy_open(struct deploy *d, const struct deploy_version *v, const struct schedule *s,
                        struct deploy_here *out_h);
+/* Memory and sizes for runs with these dimensions. NULL: the hints. */
+sol_status deploy_resize(struct deploy_here *h, const int64_t *dims);
 sol_status deploy_run_here(struct deploy_here *h, const struct sol_program *p, const struct deploy_data *data);
 /* Computes the prepared block of a schedule with the steps of `prepare` that `only` marks. */
 sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
@@ -135,6 +177,7 @@ enum { GOLDEN_SAMPLES = 64 }; /* of an output, at most */
 sol_status deploy_golden(struct deploy *d);
 bool deploy_tests_itself(const struct deploy *d);
 void deploy_put_golden(struct deploy *d, struct text *t, const struct deploy_graph *g);
+const char *deploy_tested_sizes(struct deploy *d); /* "batch 2, height 8; batch 1, height 4" */
 /* source.c: writes all sources into the folder `work`. */
 sol_status deploy_sources(struct deploy *d);
 void deploy_add_source(struct deploy *d, const char *file, const struct deploy_version *kernel_of);

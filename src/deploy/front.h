@@ -35,12 +35,33 @@ struct front_version {
     const char *name; /* "x86-64-v3" */
     uint32_t needs;   /* bits by row of features.def */
 };
+#if defined FRONT_SIZES
+/* Sizes of a call that follow from its dimensions, besides those of the module: shapes and bytes of tensors, and sizes
+ * of layers without loops. Numbers of these tables are quantities (sol/module.h) of them. */
+struct front_sizes {
+    int32_t n;                         /* of sizes; the dimensions come first */
+    int32_t (*compute)(int64_t *size); /* as in struct sol_module */
+    int32_t ntensor, nshape;
+    const int64_t *shape; /* of all inputs, then of all outputs */
+    const int64_t *bytes; /* by tensor */
+};
+/* Memory that is enough for all sizes. */
+struct front_most {
+    const int64_t *offset; /* by block of forward: its place */
+    size_t workspace, scratch, opaque;
+};
+#endif
 /* The code of a graph for one instruction set. */
 struct front_code {
     const struct sol_module *module;
     const int64_t *param_at, *const_at;    /* by number: its offset in the weights; -1: not needed */
     const struct reference *const *opaque; /* by number: layers without loops */
     size_t opaque_bytes;                   /* of memory that the largest of them needs while it runs */
+#if defined FRONT_SIZES
+    const struct front_sizes *sizes;
+    const struct front_most *most; /* NULL: not all dimensions have limits */
+    int32_t nopaque;
+#endif
 };
 struct front_block { /* aligned memory from sol_ext_malloc */
     void *raw;
@@ -56,6 +77,13 @@ struct front_golden {
     int64_t n;
     const struct front_sample *sample;
 };
+#if defined FRONT_SIZES
+struct front_test { /* the self-test at given sizes */
+    const int64_t *dims;
+    const struct front_golden *golden; /* by output */
+    int made_up;                       /* kind of its inputs */
+};
+#endif
 /* One of the library's graphs: the network for one batch size, or for training. */
 struct front_graph {
     int64_t batch; /* 0: there is only one size */
@@ -69,6 +97,10 @@ struct front_graph {
     } * shared;
     const struct front_golden *golden; /* by output; NULL: no self-test */
     int made_up;                       /* kind of its inputs: MADE_UP_SIGNED, .. */
+#if defined FRONT_SIZES
+    int ntest; /* instead of these two: at several sizes */
+    const struct front_test *test;
+#endif
 };
 struct front_net {
     const char *name;  /* the prefix of the functions */
@@ -137,6 +169,18 @@ FRONT_API int front_batch(const struct front_net *net, struct front_context *c, 
 /* Input or output i of the graph for a batch size. NULL: there is none. */
 FRONT_API const struct sol_ext_tensor *front_tensor(const struct front_net *net, int64_t batch, bool output, int i);
 FRONT_API int front_run(const struct front_net *net, struct front_context *c, const void *const *in, void *const *out);
+#if defined FRONT_SIZES
+/* Takes a context for a call with these dimensions: c, or, c NULL, one of the library's. The functions that take a
+ * context then run at these sizes. After the call give it back. */
+FRONT_API int front_enter(const struct front_net *net, struct front_context *c, const int64_t *dims,
+                          struct front_context **out_c);
+FRONT_API void front_leave(struct front_context *taken, const struct front_context *c);
+/* Of a block for a context that runs at these sizes; 0: an error. */
+FRONT_API size_t front_bytes_at(const struct front_net *net, int threads, const int64_t *dims);
+/* Describes an input or output; shape: room for its sizes, NULL: not wanted. */
+FRONT_API int front_shape(const struct front_net *net, bool output, int i, const int64_t *dims,
+                          struct sol_ext_tensor *out_t, int64_t *out_shape);
+#endif
 /* Allocates the outputs. On an error all are NULL. */
 FRONT_API int front_predict(const struct front_net *net, struct front_context *c, const void *const *in, void **out);
 FRONT_API const char *front_version_name(const struct front_net *net); /* the one in use; NULL: none works */
@@ -159,6 +203,10 @@ FRONT_API int front_adam(struct front_training *t, double rate, double beta1, do
                          double decay);
 FRONT_API void *front_parameter(struct front_training *t, int i, bool gradient);
 FRONT_API void front_changed(struct front_training *t); /* call it after writing to a parameter */
+#if defined FRONT_SIZES
+/* The dimensions of the calls of forward and run that follow; kept by the caller until then. */
+FRONT_API void front_train_at(struct front_training *t, const int64_t *dims);
+#endif
 
 #if defined FRONT_SELFTEST /* front_selftest.c */
 #include "deploy/selftest.h"

@@ -23,7 +23,7 @@ const char *sol_deploy_key_at(int i, const char **out_default, const char **out_
     return rows[i].key;
 }
 
-static bool is_one_of(const char *values, const char *value)
+bool deploy_is_one_of(const char *values, const char *value)
 {
     const size_t n = strlen(value);
     for (const char *word = values; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
@@ -42,7 +42,7 @@ static sol_status set(struct deploy *d, const struct sol_deploy_key *k)
 {
     for (int i = 0; i < COUNT_OF(rows); i++) {
         if (strcmp(rows[i].key, k->key)) continue;
-        if (!k->value || !is_one_of(rows[i].values, k->value))
+        if (!k->value || !deploy_is_one_of(rows[i].values, k->value))
             return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: %s: expected %s, got '%s'", k->key,
                             *rows[i].values ? rows[i].values : "text", k->value ? k->value : "(null)");
         memcpy((char *)&d->keys + rows[i].place, &k->value, sizeof k->value);
@@ -93,13 +93,13 @@ static const char words_of_c[] =
     "typeof|union|unix|unsigned|using|virtual|void|volatile|wchar_t|while|xor|xor_eq|NULL|EOF";
 
 /* Is this a valid function name in C and C++? Names that begin with _ or end with _t are reserved. */
-static bool is_free(const char *name)
+bool deploy_is_free(const char *name)
 {
     static const char *const ours[] = {"reference_", "front_", "rt_", "sol_ext_"}; /* of the other files */
     const size_t n = strlen(name);
     for (int i = 0; i < COUNT_OF(ours); i++)
         if (!strncmp(name, ours[i], strlen(ours[i]))) return false;
-    return *name != '_' && (n < 2 || strcmp(name + n - 2, "_t")) && !is_one_of(words_of_c, name);
+    return *name != '_' && (n < 2 || strcmp(name + n - 2, "_t")) && !deploy_is_one_of(words_of_c, name);
 }
 
 /* Is it a function of libc or libm? Our own copies have the same names. */
@@ -117,7 +117,7 @@ static sol_status check_names(struct deploy *d)
     if (!consists_of(k->lib_name, "_.+-") || *k->lib_name == '.')
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: lib_name: expected letters, digits, '_', '-', '.', got '%s'",
                         k->lib_name);
-    if (!consists_of(k->func_name, "_") || isdigit((unsigned char)*k->func_name) || !is_free(k->func_name) ||
+    if (!consists_of(k->func_name, "_") || isdigit((unsigned char)*k->func_name) || !deploy_is_free(k->func_name) ||
         strlen(k->func_name) > 60)
         return ctx_fail(d->ctx, SOL_ERR_INVALID,
                         "deploy: func_name: expected a name for a function of C and C++, got '%s'", k->func_name);

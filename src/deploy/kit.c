@@ -7,10 +7,11 @@
 /* gcc only: clang does not know it. The Makefile asks which of the two it has. */
 #define GCC_ONLY "-fno-predictive-commoning"
 
-static void put_shape(struct text *t, const struct sol_tensor *x)
+static void put_shape(const struct deploy *d, struct text *t, const struct sol_tensor *x)
 {
     text_put(t, "%s[", dtype_def((enum sol_dtype)x->dtype)->name);
-    for (int k = 0; k < x->ndim; k++) text_put(t, "%s%lld", k ? ", " : "", (long long)x->dim[k].size);
+    for (int k = 0; k < x->ndim; k++)
+        text_put(t, "%s%s", k ? ", " : "", graph_size_text(t->arena, d->g, x->dim[k].size));
     text_put(t, "]");
 }
 
@@ -18,6 +19,7 @@ const char *deploy_parameters(struct deploy *d, bool numbered)
 {
     struct text t = text_new(d->arena);
     const int nin = deploy_inputs(d);
+    text_put(&t, "%s", deploy_dim_parameters(d));
     for (int i = 0; i < nin + d->noutput; i++) {
         const bool in = i < nin;
         const int number = in ? i : i - nin;
@@ -76,12 +78,12 @@ static const char *io_comment(struct deploy *d)
     struct text t = text_new(d->arena);
     for (int i = 0; i < deploy_inputs(d); i++) {
         text_put(&t, " *   in%d   ", i);
-        put_shape(&t, d->g->inputs.at[i]);
+        put_shape(d, &t, d->g->inputs.at[i]);
         text_put(&t, "  %s\n", deploy_string(d->arena, deploy_input_name(d, i)));
     }
     for (int i = 0; i < d->noutput; i++) {
         text_put(&t, " *   out%d  ", i);
-        put_shape(&t, d->g->outputs.at[i].t);
+        put_shape(d, &t, d->g->outputs.at[i].t);
         text_put(&t, "  %s\n", deploy_string(d->arena, deploy_output_name(d, i)));
     }
     return t.at ? t.at : "";
@@ -109,7 +111,7 @@ static const char *training_comment(struct deploy *d)
     return deploy_fill(d->arena, deploy_text("network_train.h"),
                        (const char *const[]){"func", d->keys.func_name, "modes", modes, "sizes",
                                              d->npredict > 1 ? ", for the batch size of calls without a context" : "",
-                                             NULL});
+                                             "dims", deploy_dim_parameters(d), NULL});
 }
 
 static const char *selftest_comment(struct deploy *d)
@@ -120,15 +122,17 @@ static const char *selftest_comment(struct deploy *d)
                                    "sol_ext_malloc.\n *";
     return deploy_fill(d->arena, deploy_text("network_selftest.h"),
                        (const char *const[]){"func", d->keys.func_name, "samples",
-                                             arena_printf(d->arena, "%d", GOLDEN_SAMPLES), "memory", memory, NULL});
+                                             arena_printf(d->arena, "%d", GOLDEN_SAMPLES), "memory", memory, "tested",
+                                             deploy_tested_sizes(d), NULL});
 }
 
 /* The declarations of the calls. Without an operating system there are only those with contexts. */
 static const char *calls(struct deploy *d)
 {
-    return deploy_fill(
-        d->arena, deploy_text(d->bare ? "network_bare.h" : "network_memory.h"),
-        (const char *const[]){"func", d->keys.func_name, "parameters", deploy_parameters(d, false), NULL});
+    return deploy_fill(d->arena, deploy_text(d->bare ? "network_bare.h" : "network_memory.h"),
+                       (const char *const[]){"func", d->keys.func_name, "parameters", deploy_parameters(d, false),
+                                             "dims", deploy_dim_parameters(d), "at_sizes",
+                                             deploy_varies(d) ? " at these sizes" : "", NULL});
 }
 
 static sol_status write_header(struct deploy *d)
@@ -151,42 +155,47 @@ static sol_status write_header(struct deploy *d)
                                "int %s_choose_version(const char *version); /* selects one; call it first; NULL: the "
                                "best */\n",
                                func);
-    const char *const pairs[] = {"name",
-                                 deploy_string(d->arena, d->g->name),
-                                 "sol",
-                                 sol_version(),
-                                 "io",
-                                 io_comment(d),
-                                 "guard",
-                                 arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
-                                 "ext",
-                                 arena_printf(d->arena, "%s%s%s%s%s", deploy_text("tensor.h"), d->bare ? "" : "\n",
-                                              d->bare ? "" : deploy_text("ext.h"), deploy_tests_itself(d) ? "\n" : "",
-                                              deploy_tests_itself(d) ? deploy_text("selftest.h") : ""),
-                                 "calls",
-                                 calls(d),
-                                 "chosen",
-                                 chosen,
-                                 "func",
-                                 func,
-                                 "versions",
-                                 versions.at,
-                                 "file",
-                                 file,
-                                 "batch",
-                                 batch_comment(d),
-                                 "train",
-                                 training_comment(d),
-                                 "selftest",
-                                 selftest_comment(d),
-                                 "model",
-                                 d->model,
-                                 "sizes",
-                                 deploy_sizes(d),
-                                 "sized",
-                                 d->npredict > 1 ? "of the first batch size, and by batch size"
-                                                 : "elements, bytes, shapes",
-                                 NULL};
+    const char *const pairs[] = {
+        "name",
+        deploy_string(d->arena, d->g->name),
+        "sol",
+        sol_version(),
+        "io",
+        io_comment(d),
+        "guard",
+        arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
+        "ext",
+        arena_printf(d->arena, "%s%s%s%s%s%s%s", deploy_text("tensor.h"), deploy_varies(d) ? "\n" : "",
+                     deploy_varies(d) ? deploy_text("dim.h") : "", d->bare ? "" : "\n",
+                     d->bare ? "" : deploy_text("ext.h"), deploy_tests_itself(d) ? "\n" : "",
+                     deploy_tests_itself(d) ? deploy_text("selftest.h") : ""),
+        "calls",
+        calls(d),
+        "chosen",
+        chosen,
+        "func",
+        func,
+        "versions",
+        versions.at,
+        "file",
+        file,
+        "batch",
+        batch_comment(d),
+        "train",
+        training_comment(d),
+        "selftest",
+        selftest_comment(d),
+        "dims_comment",
+        deploy_dim_comment(d),
+        "dims_section",
+        deploy_dim_section(d),
+        "model",
+        d->model,
+        "sizes",
+        deploy_sizes(d),
+        "sized",
+        d->npredict > 1 ? "of the first batch size, and by batch size" : "elements, bytes, shapes",
+        NULL};
     return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.h", d->keys.lib_name),
                         deploy_fill(d->arena, deploy_text("network.h"), pairs));
 }
@@ -202,13 +211,13 @@ static const char *c_type(const struct sol_tensor *t)
 static sol_status write_bare_program(struct deploy *d, const char *template, const char *file)
 {
     struct text arrays = text_new(d->arena), in = text_new(d->arena), out = text_new(d->arena);
-    const char *name = deploy_macro_name(d);
+    const char *name = deploy_macro_name(d), *elements = deploy_varies(d) ? "MOST_ELEMENTS" : "ELEMENTS";
     for (int i = 0; i < deploy_inputs(d); i++) {
-        text_put(&arrays, "static %s in%d[%s_IN%d_ELEMENTS + 1];\n", c_type(d->g->inputs.at[i]), i, name, i);
+        text_put(&arrays, "static %s in%d[%s_IN%d_%s + 1];\n", c_type(d->g->inputs.at[i]), i, name, i, elements);
         text_put(&in, "in%d, ", i);
     }
     for (int i = 0; i < d->noutput; i++) {
-        text_put(&arrays, "static %s out%d[%s_OUT%d_ELEMENTS + 1];\n", c_type(d->g->outputs.at[i].t), i, name, i);
+        text_put(&arrays, "static %s out%d[%s_OUT%d_%s + 1];\n", c_type(d->g->outputs.at[i].t), i, name, i, elements);
         text_put(&out, "out%d, ", i);
     }
     text_put(&arrays, "static char block[%s_CONTEXT_BYTES(1)];\n\n", name);
@@ -219,8 +228,10 @@ static sol_status write_bare_program(struct deploy *d, const char *template, con
                                     "%s\n    struct %s_context *c = %s_context_create(block, sizeof block, 1);\n"
                                     "    const int error = c ? %s_selftest(c, in, out, &found) : 1;",
                                     lists, func, func, func);
-    const char *const pairs[] = {"lib",     d->keys.lib_name, "func", func,   "FUNC", name, "arrays",
-                                 arrays.at, "lists",          lists,  "call", call,   NULL};
+    const char *const pairs[] = {
+        "lib",     d->keys.lib_name, "func", func,   "FUNC", name,      "arrays",
+        arrays.at, "lists",          lists,  "call", call,   "example", deploy_dim_example(d, 0),
+        NULL};
     return write_unless_foreign(d, file, deploy_fill(d->arena, deploy_text(template), pairs));
 }
 
@@ -241,14 +252,19 @@ static sol_status write_example(struct deploy *d)
     struct text declare = text_new(d->arena), call = text_new(d->arena), show = text_new(d->arena);
     struct text compare = text_new(d->arena), release = text_new(d->arena);
     const char *func = d->keys.func_name;
-    if (d->bare) return write_bare_program(d, "example_bare.c", "example.c");
+    const bool varies = deploy_varies(d);
+    if (d->bare) return write_bare_program(d, varies ? "example_bare_sized.c" : "example_bare.c", "example.c");
     for (int i = 0; i < deploy_inputs(d); i++) text_put(&call, ", in[%d]", i);
     text_put(&compare, "    int same = 1;\n");
     for (int i = 0; i < d->noutput; i++) {
         text_put(&declare, "    %s *out%d = NULL;\n", c_type(d->g->outputs.at[i].t), i);
         text_put(&call, ", &out%d", i);
-        text_put(&show, "    show(%s_output(%d), out%d);\n", func, i, i);
-        text_put(&compare, "    same &= !memcmp(out%d, mine[%d], %s_output(%d)->bytes);\n", i, i, func, i);
+        const char *bytes = arena_printf(d->arena, varies ? "(size_t)%s_output_bytes(%d, %s)" : "%s_output(%d)->bytes",
+                                         func, i, deploy_dim_list(d, ""));
+        text_put(&show, "    show(%s_output(%d)", func, i);
+        if (varies) text_put(&show, ", %s_output_bytes(%d, %s)", func, i, deploy_dim_list(d, ""));
+        text_put(&show, ", out%d);\n", i);
+        text_put(&compare, "    same &= !memcmp(out%d, mine[%d], %s);\n", i, i, bytes);
         text_put(&release, "    sol_ext_free(out%d);\n", i);
     }
     const char *const pairs[] = {"lib",     d->keys.lib_name,
@@ -260,8 +276,13 @@ static sol_status write_example(struct deploy *d)
                                  "show",    show.at,
                                  "compare", compare.at,
                                  "free",    release.at,
+                                 "dims",    deploy_dim_parameters(d),
+                                 "list",    deploy_dim_list(d, ""),
+                                 "example", deploy_dim_example(d, 0),
+                                 "other",   deploy_dim_example(d, 1),
                                  NULL};
-    return write_unless_foreign(d, "example.c", deploy_fill(d->arena, deploy_text("example.c"), pairs));
+    const char *template = deploy_text(varies ? "example_sized.c" : "example.c");
+    return write_unless_foreign(d, "example.c", deploy_fill(d->arena, template, pairs));
 }
 
 /* -- how to build */
@@ -533,8 +554,14 @@ static sol_status write_configurations(struct deploy *d)
 static sol_status write_wrapper(struct deploy *d)
 {
     const char *module = arena_printf(d->arena, "%s_numpy", text_identifier(d->arena, d->keys.lib_name));
-    const char *const pairs[] = {"lib",    d->keys.lib_name, "func", d->keys.func_name,
-                                 "module", module,           "name", text_identifier(d->arena, d->g->name),
+    const char *run =
+        deploy_fill(d->arena, deploy_text(deploy_varies(d) ? "wrapper_sized.py" : "wrapper_run.py"),
+                    (const char *const[]){"func", d->keys.func_name, "where", deploy_dim_places(d), NULL});
+    const char *const pairs[] = {"lib",    d->keys.lib_name,
+                                 "func",   d->keys.func_name,
+                                 "module", module,
+                                 "name",   text_identifier(d->arena, d->g->name),
+                                 "run",    run,
                                  NULL};
     const char *text = deploy_fill(d->arena, deploy_text("wrapper.py"), pairs);
     if (deploy_tests_itself(d))

@@ -1,17 +1,25 @@
 /* Writes the network's own files: tables of its inputs, outputs, graphs and code, and the functions of its header. */
 #include <string.h>
 
+#include "base/size.h"
 #include "deploy/deploy.h"
+
+/* A size in the description of a tensor, and what stands there if it varies. */
+static int64_t described(int64_t size, int64_t varies)
+{
+    return size_varies(size) ? varies : size;
+}
 
 static void put_tensor(struct text *shapes, struct text *rows, const char *what, int i, const char *name,
                        const struct sol_tensor *x)
 {
     const struct dtype_def *type = dtype_def((enum sol_dtype)x->dtype);
+    const int64_t bytes = tensor_bytes(x);
     text_put(shapes, "static const int64_t %s%d_shape[] = {", what, i);
-    for (int k = 0; k < x->ndim; k++) text_put(shapes, "%lld, ", (long long)x->dim[k].size);
+    for (int k = 0; k < x->ndim; k++) text_put(shapes, "%lld, ", (long long)described(x->dim[k].size, -1));
     text_put(shapes, "0};\n");
     text_put(rows, "    {%s, \"%s\", %d, %s%d_shape, %lld},\n", deploy_string(shapes->arena, name), type->name, x->ndim,
-             what, i, (long long)tensor_elements(x) * type->bytes);
+             what, i, (long long)described(bytes, 0));
 }
 
 /* Prints the tables of a graph's inputs and outputs. */
@@ -80,7 +88,8 @@ size_t deploy_opaque_bytes(struct deploy *d, const struct schedule *s)
 }
 
 /* Prints the tables of layers without loops. */
-static void put_opaque(struct deploy *d, struct text *t, const char *name, const struct schedule *s)
+static void put_opaque(struct deploy *d, struct text *t, const char *name, const struct schedule *s,
+                       struct quantities *q)
 {
     struct text list = text_new(d->arena);
     for (int i = 0; i < s->opaque.n; i++) {
@@ -90,9 +99,9 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
         if (a.nindex) text_put(t, "static const struct reference_index %s_index%d[] = {\n", name, i);
         for (int k = 0; k < a.nindex; k++) {
             const struct reference_index *x = &a.index[k];
-            text_put(t, "    {%d, %d, %lld, %lld, %lld, {", x->input, x->type, (long long)x->offset,
-                     (long long)x->limit, (long long)x->step);
-            for (int n = 0; n < MAX(a.ndim, 1); n++) text_put(t, "%lld, ", (long long)x->stride[n]);
+            text_put(t, "    {%d, %d, %s, %s, %s, {", x->input, x->type, quantity_text(q, x->offset),
+                     quantity_text(q, x->limit), quantity_text(q, x->step));
+            for (int n = 0; n < MAX(a.ndim, 1); n++) text_put(t, "%s, ", quantity_text(q, x->stride[n]));
             text_put(t, "}},\n");
         }
         if (a.nindex) text_put(t, "};\n");
@@ -100,16 +109,17 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
                  deploy_string(d->arena, s->opaque.at[i]->name));
         text_put(t, "    .kind = &%s, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .values = %d,\n",
                  a.kind->name, a.type, a.bytes, a.nin, a.down, a.mode, a.values);
-        text_put(t, "    .outer = %lld, .n = %lld, .inner = %lld, .keep = %lld, .elements = %lld,\n",
-                 (long long)a.outer, (long long)a.n, (long long)a.inner, (long long)a.keep, (long long)a.elements);
+        text_put(t, "    .outer = %s, .n = %s, .inner = %s, .keep = %s, .elements = %s,\n", quantity_text(q, a.outer),
+                 quantity_text(q, a.n), quantity_text(q, a.inner), quantity_text(q, a.keep),
+                 quantity_text(q, a.elements));
         if (a.rows || a.cols)
-            text_put(t, "    .rows = %lld, .cols = %lld, .rhs = %lld, .option = %d, .check = %d,\n", (long long)a.rows,
-                     (long long)a.cols, (long long)a.rhs, a.option, a.check);
+            text_put(t, "    .rows = %s, .cols = %s, .rhs = %s, .option = %d, .check = %d,\n", quantity_text(q, a.rows),
+                     quantity_text(q, a.cols), quantity_text(q, a.rhs), a.option, a.check);
         const int64_t *const lists[] = {a.shape, a.from, a.to};
         static const char *const fields[] = {"shape", "from", "to"};
         for (int f = 0; f < 3 && a.ndim; f++) {
             text_put(t, "    .%s = {", fields[f]);
-            for (int n = 0; n < a.ndim; n++) text_put(t, "%lld, ", (long long)lists[f][n]);
+            for (int n = 0; n < a.ndim; n++) text_put(t, "%s, ", quantity_text(q, lists[f][n]));
             text_put(t, "},\n");
         }
         text_put(t, "    .ndim = %d, .nindex = %d, .index = ", a.ndim, a.nindex);
@@ -120,18 +130,23 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
 }
 
 /* The code of a graph, by version. */
-static void put_codes(struct deploy *d, struct text *t, const struct deploy_graph *g)
+static void put_codes(struct deploy *d, struct text *t, struct deploy_graph *g)
 {
     struct text rows = text_new(d->arena);
+    const bool varies = deploy_varies(d);
     for (int i = 0; i < d->nversion; i++) {
         const char *name = deploy_code_name(d, g, &d->version[i]);
         const struct schedule *s = g->code[i].schedule;
         text_put(t, "extern const struct sol_module %s_module;\nextern const int64_t %s_param_at[], %s_const_at[];\n",
                  name, name, name);
-        put_opaque(d, t, name, s);
-        text_put(&rows, "    {&%s_module, %s_param_at, %s_const_at, %s, %zu},\n", name, name, name,
-                 s->opaque.n ? arena_printf(d->arena, "%s_opaque", name) : "0", deploy_opaque_bytes(d, s));
+        put_opaque(d, t, name, s, &g->own);
+        text_put(&rows, "    {&%s_module, %s_param_at, %s_const_at, %s, %zu", name, name, name,
+                 s->opaque.n ? arena_printf(d->arena, "%s_opaque", name) : "0",
+                 varies ? (size_t)0 : deploy_opaque_bytes(d, s));
+        if (varies) text_put(&rows, ", &sizes%s, %s, %d", g->id, deploy_put_most(d, t, name, s), s->opaque.n);
+        text_put(&rows, "},\n");
     }
+    if (varies) deploy_put_sizes(d, t, g);
     text_put(t, "static const struct front_code codes%s[] = {\n%s};\n", g->id, rows.at);
 }
 
@@ -139,10 +154,15 @@ static const char *graph_row(struct deploy *d, int i)
 {
     const struct deploy_graph *g = &d->graph[i];
     const char *learned = deploy_trains(d) && i < d->npredict ? arena_printf(d->arena, "learned%s", g->id) : "0";
-    const char *golden = g->golden ? arena_printf(d->arena, "golden%s", g->id) : "0";
-    return arena_printf(d->arena, "    {%lld, inputs%s, outputs%s, %d, codes%s, %s, &shared[%d], %s, %d},\n",
-                        d->npredict > 1 ? (long long)g->batch : 0, g->id, g->id, g->seed_input, g->id, learned, i,
-                        golden, g->made_up);
+    const bool one = g->ntest && !deploy_varies(d);
+    const char *golden = one ? arena_printf(d->arena, "golden%s", g->id) : "0";
+    const char *row = arena_printf(d->arena, "    {%lld, inputs%s, outputs%s, %d, codes%s, %s, &shared[%d], %s, %d",
+                                   d->npredict > 1 ? (long long)g->batch : 0, g->id, g->id, g->seed_input, g->id,
+                                   learned, i, golden, one ? g->test[0].made_up : 0);
+    const char *tests = !deploy_varies(d) ? ""
+                        : g->ntest        ? arena_printf(d->arena, ", %d, tests%s", g->ntest, g->id)
+                                          : ", 0, 0";
+    return arena_printf(d->arena, "%s%s},\n", row, tests);
 }
 
 /* The fields of struct front_net that training adds. */
@@ -230,6 +250,33 @@ static void put_weights(struct deploy *d, texts *pairs)
     put(d, pairs, "hash", arena_printf(d->arena, "0x%016llx", (unsigned long long)d->weights_hash));
 }
 
+/* How calls pass the sizes of dimensions that vary. */
+static void put_dims(struct deploy *d, texts *pairs)
+{
+    const bool varies = deploy_varies(d), places = varies && !d->bare;
+    const char *array = deploy_dim_array(d);
+    put(d, pairs, "dims", deploy_dim_parameters(d));
+    put(d, pairs, "dims_array", array);
+    put(d, pairs, "dims_table", varies ? deploy_dim_table(d) : "");
+    put(d, pairs, "bytes_dims", d->bare ? "" : deploy_dim_parameters(d));
+    put(d, pairs, "bytes_call",
+        places ? arena_printf(d->arena, "front_bytes_at(&front_here, threads, %s)", array)
+               : "front_bytes(&front_here, threads)");
+    put(d, pairs, "run_body",
+        deploy_fill(d->arena, deploy_text(varies ? "network_run_sized.c" : "network_run.c"),
+                    (const char *const[]){"dims_array", array, NULL}));
+    put(d, pairs, "no_outputs", varies ? " = {NULL}" : "");
+    put(d, pairs, "predict_body",
+        deploy_fill(d->arena, deploy_text(varies ? "network_predict_sized.c" : "network_predict.c"),
+                    (const char *const[]){"dims_array", array, NULL}));
+    put(d, pairs, "train_at",
+        varies ? arena_printf(d->arena, "    front_train_at((struct front_training *)t, %s);\n", array) : "");
+    put(d, pairs, "sizes_define", filled(d, pairs, varies, "names_sizes.h"));
+    put(d, pairs, "sizes_include", varies ? "#include \"rt/dims.c\"\n" : "");
+    put(d, pairs, "places_include", places ? "#include \"rt/offsets.c\"\n#include \"rt/sizes.c\"\n" : "");
+    put(d, pairs, "sized_include", varies && d->alone.n ? "#include \"layers/reference_sized.h\"\n" : "");
+}
+
 /* Sets what only some libraries have. */
 static void put_parts(struct deploy *d, texts *pairs)
 {
@@ -256,6 +303,7 @@ static void put_parts(struct deploy *d, texts *pairs)
     put(d, pairs, "memory_include", d->bare ? "" : "#include <stdlib.h>\n\n");
     put(d, pairs, "memory_functions", filled(d, pairs, !d->bare, "network_memory.c"));
     put(d, pairs, "batch_functions", filled(d, pairs, d->npredict > 1, "network_batch.c"));
+    put(d, pairs, "sizes_functions", filled(d, pairs, deploy_varies(d), "network_sizes.c"));
 }
 
 sol_status deploy_network(struct deploy *d)
@@ -273,6 +321,7 @@ sol_status deploy_network(struct deploy *d)
     put_predict(d, &pairs);
     put_graphs(d, &pairs);
     put_weights(d, &pairs);
+    put_dims(d, &pairs);
     put_parts(d, &pairs);
     PUSH(d->arena, pairs, NULL);
     for (int i = 0; i < COUNT_OF(files); i++) {

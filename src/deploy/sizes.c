@@ -6,15 +6,25 @@
 
 #include "deploy/deploy.h"
 
-const char *deploy_macro_name(struct deploy *d)
+const char *deploy_upper(struct deploy *d, const char *name)
 {
-    char *text = arena_strdup(d->arena, d->keys.func_name);
+    char *text = arena_strdup(d->arena, name);
     for (char *c = text; *c; c++) *c = (char)toupper((unsigned char)*c);
     return text;
 }
 
-static void put_tensor(struct text *t, const char *name, const char *what, int i, const struct sol_tensor *x)
+const char *deploy_macro_name(struct deploy *d)
 {
+    return deploy_upper(d, d->keys.func_name);
+}
+
+static void put_tensor(struct deploy *d, struct text *t, const char *name, const char *what, int i,
+                       const struct sol_tensor *x)
+{
+    if (deploy_varies(d)) {
+        deploy_put_sized_tensor(d, t, arena_printf(d->arena, "%s_%s%d", name, what, i), x);
+        return;
+    }
     const int64_t n = tensor_elements(x);
     text_put(t, "#define %s_%s%d_DIMS %d\n", name, what, i, x->ndim);
     text_put(t, "#define %s_%s%d_SHAPE {", name, what, i);
@@ -26,14 +36,14 @@ static void put_tensor(struct text *t, const char *name, const char *what, int i
 
 static void put_graph(struct deploy *d, struct text *t, const char *name, const struct deploy_graph *g)
 {
-    for (int i = 0; i < deploy_inputs(d); i++) put_tensor(t, name, "IN", i, g->g->inputs.at[i]);
-    for (int i = 0; i < d->noutput; i++) put_tensor(t, name, "OUT", i, deploy_output(d, g, i));
+    for (int i = 0; i < deploy_inputs(d); i++) put_tensor(d, t, name, "IN", i, g->g->inputs.at[i]);
+    for (int i = 0; i < d->noutput; i++) put_tensor(d, t, name, "OUT", i, deploy_output(d, g, i));
 }
 
 /* -- contexts: as sizes_of_all in front.c */
 
 struct most {
-    int64_t pointers, workspace, scratch, prepared;
+    int64_t pointers, tables, workspace, scratch, prepared;
 };
 
 static int64_t lines(int64_t bytes)
@@ -61,16 +71,48 @@ static void add_code(const struct schedule *s, int64_t opaque, struct most *most
     most->prepared = MAX(most->prepared, lines(s->prepared_bytes));
 }
 
+/* A context with tables of sizes, as front_sizes.c lays them, and memory that is enough for all sizes. False: there is
+ * none. */
+static bool add_sized(struct deploy *d, const struct deploy_graph *g, const struct deploy_code *code, struct most *most)
+{
+    const struct schedule *s = code->schedule;
+    const struct schedule_program *forward = &s->program[PROGRAM_FORWARD], *prepare = &s->program[PROGRAM_PREPARE];
+    const bool prepares = prepare->steps.n > 0;
+    const int64_t ntensor = deploy_inputs(d) + d->noutput;
+    struct deploy_most m;
+    if (!deploy_most(d, s, &m)) return false;
+    const int64_t workspace = MAX(m.workspace, prepares ? prepare->workspace_bytes : 0);
+    const int64_t scratch = MAX(m.scratch, prepares ? prepare->scratch_bytes : 0);
+    int64_t tables = (code->nsize + g->own.first + g->own.forms.n + g->nshape) * (int64_t)sizeof(int64_t);
+    int64_t pointers = s->buffers.n + MAX(places(forward), prepares ? places(prepare) : 0) +
+                       ntensor * (int64_t)(sizeof(struct sol_ext_tensor) / sizeof(void *));
+    if (!d->bare) {
+        tables += m.nblock * (int64_t)sizeof(struct rt_block);
+        pointers += (int64_t)(rt_offsets_bytes(m.nblock, 0) / sizeof(void *));
+    }
+    most->pointers = MAX(most->pointers, pointers);
+    most->tables = MAX(most->tables, tables);
+    most->workspace = MAX(most->workspace, lines(workspace) + lines(m.opaque));
+    most->scratch = MAX(most->scratch, lines(scratch));
+    most->prepared = MAX(most->prepared, lines(s->prepared_bytes));
+    return true;
+}
+
 static void put_context(struct deploy *d, struct text *t, const char *name)
 {
     struct most most = {0};
     for (int i = 0; i < d->npredict; i++)
         for (int k = 0; k < d->nversion; k++) {
             const struct schedule *s = d->graph[i].code[k].schedule;
-            add_code(s, (int64_t)deploy_opaque_bytes(d, s), &most);
+            if (!deploy_varies(d))
+                add_code(s, (int64_t)deploy_opaque_bytes(d, s), &most);
+            else if (!add_sized(d, &d->graph[i], &d->graph[i].code[k], &most))
+                return;
         }
-    text_put(t, "#define %s_CONTEXT_BYTES(threads) \\\n    (%lld + (%lld * sizeof(void *) + 63) / 64 * 64", name,
-             (long long)(64 + FRONT_CONTEXT_BYTES + most.workspace + most.prepared), (long long)most.pointers);
+    text_put(t, "#define %s_CONTEXT_BYTES(threads) \\\n    (%lld + (", name,
+             (long long)(64 + FRONT_CONTEXT_BYTES + most.workspace + most.prepared));
+    if (most.tables) text_put(t, "%lld + ", (long long)most.tables);
+    text_put(t, "%lld * sizeof(void *) + 63) / 64 * 64", (long long)most.pointers);
     text_put(t, most.scratch ? " + (size_t)(threads) * %lld)\n" : " + 0 * (size_t)(threads) * %lld)\n",
              (long long)most.scratch);
 }

@@ -107,11 +107,12 @@ static void put_kernels(struct deploy *d, struct text *t, const struct deploy_co
 }
 
 static sol_status write_tables(struct deploy *d, const struct deploy_version *v, const struct deploy_graph *g,
-                               const struct deploy_code *code, const char *folder)
+                               struct deploy_code *code, const char *folder)
 {
     const struct schedule *s = code->schedule;
     const char *name = deploy_code_name(d, g, v), *symbol = arena_printf(d->arena, "%s_module", name), *body;
     const char *file = arena_printf(d->arena, "module%s.c", g->id);
+    code->nsize = schedule_sizes(s);
     const struct build_request r = {
         .name = d->g->name, .nkernel = s->kernels.n, .module = schedule_module_text(s, d->g->name, symbol)};
     TRY(source_tables(d->ctx, d->arena, &r, code->symbol, &body));
@@ -186,32 +187,36 @@ static sol_status write_file(struct deploy *d, const char *in, const char *name)
 
 static sol_status write_common(struct deploy *d)
 {
-    enum where { BOTH, SYSTEM, BARE, TESTED };
-    static const struct {
-        enum where where;
+    const bool varies = deploy_varies(d), tests = deploy_tests_itself(d);
+    const struct {
+        bool wanted;
         const char *folder, *name;
-    } files[] = {{BOTH, "deploy", "front.h"},
-                 {BOTH, "deploy", "front_block.c"},
-                 {BOTH, "deploy", "front_error.c"},
-                 {BOTH, "deploy", "tensor.h"},
-                 {BOTH, "rt", "rt.h"},
-                 {BOTH, "layers", "reference.h"},
-                 {BOTH, "layers", "reference_matrix.h"},
-                 {SYSTEM, "deploy", "ext.h"},
-                 {SYSTEM, "deploy", "features.def"},
-                 {SYSTEM, "deploy", "front.c"},
-                 {SYSTEM, "deploy", "hash.h"},
-                 {SYSTEM, "deploy", "front_train.c"},
-                 {SYSTEM, "deploy", "front_begin.c"},
-                 {SYSTEM, "rt", "sol_rt.c"},
-                 {TESTED, "deploy", "front_selftest.c"},
-                 {TESTED, "deploy", "made_up.h"},
-                 {TESTED, "deploy", "selftest.h"},
-                 {BARE, "deploy", "front_bare.c"},
-                 {BARE, "rt", "rt_bare.c"}};
+    } files[] = {{true, "deploy", "front.h"},
+                 {true, "deploy", "front_block.c"},
+                 {true, "deploy", "front_error.c"},
+                 {true, "deploy", "tensor.h"},
+                 {true, "rt", "rt.h"},
+                 {true, "layers", "reference.h"},
+                 {true, "layers", "reference_matrix.h"},
+                 {!d->bare, "deploy", "ext.h"},
+                 {!d->bare, "deploy", "features.def"},
+                 {!d->bare, "deploy", "front.c"},
+                 {!d->bare, "deploy", "hash.h"},
+                 {!d->bare, "deploy", "front_train.c"},
+                 {!d->bare, "deploy", "front_begin.c"},
+                 {!d->bare, "rt", "sol_rt.c"},
+                 {tests, "deploy", "front_selftest.c"},
+                 {tests, "deploy", "made_up.h"},
+                 {tests, "deploy", "selftest.h"},
+                 {varies, "deploy", "front_sizes.c"},
+                 {varies, "layers", "reference_sized.h"},
+                 {varies, "rt", "dims.c"},
+                 {varies && !d->bare, "rt", "sizes.c"},
+                 {varies && !d->bare, "rt", "offsets.c"},
+                 {d->bare, "deploy", "front_bare.c"},
+                 {d->bare, "rt", "rt_bare.c"}};
     for (int i = 0; i < COUNT_OF(files); i++)
-        if (files[i].where == TESTED ? deploy_tests_itself(d) : files[i].where != (d->bare ? SYSTEM : BARE))
-            TRY(write_file(d, files[i].folder, files[i].name));
+        if (files[i].wanted) TRY(write_file(d, files[i].folder, files[i].name));
     for (int i = 0; i < d->alone.n; i++) TRY(write_file(d, "layers", d->alone.at[i]));
     const char *folder = deploy_file(d, d->work, "sol");
     TRY(file_make_folder(d->ctx, folder));

@@ -33,34 +33,6 @@ struct making {
 
 /* -- planning */
 
-static bool writes_plainly(const struct loops *loops, const struct print_group *g, int tensor)
-{
-    for (int i = 0; i < loops->stmts.n; i++) {
-        const struct loops_stmt *s = &loops->stmts.at[i];
-        for (int o = 0; o < s->nout; o++)
-            if (s->out[o] == tensor && (s->nout > 1 || s->scan_step || (stmt_ivars(loops, s) & ~g->shared)))
-                return false;
-    }
-    return true;
-}
-
-static bool temp_in_register(const struct dfp *d, const struct print_group *g, int tensor)
-{
-    return d->pl->temp[tensor].elements == 1 && writes_plainly(d->loops, g, tensor);
-}
-
-/* With several points at a time, each temporary needs a value per point. Registers can hold them; memory has room for
- * one. */
-static bool points_fit(const struct dfp *d, const struct print_group *g)
-{
-    for (int s = g->first; s < g->first + g->n; s++)
-        for (int o = 0; o < d->loops->stmts.at[s].nout; o++) {
-            const int t = d->loops->stmts.at[s].out[o], place = d->pl->temp[t].place;
-            if ((place == TEMP_LOCAL || place == TEMP_SCRATCH) && !temp_in_register(d, g, t)) return false;
-        }
-    return true;
-}
-
 static void make_groups(struct making *m, const struct variant *v)
 {
     struct dfp *d = &m->d;
@@ -80,7 +52,7 @@ static void make_groups(struct making *m, const struct variant *v)
         if (vector < 0 || lanes > rows) continue;
         p->cost = lanes;
         p->vector = d->vector = vector;
-        if (!points_fit(d, g)) continue;
+        if (d->items || !dfp_points_fit(d, g)) continue;
         p->tile = dfp_block_ivar(d, g);
         p->blocks = p->tile >= 0;
         p->points = d->lanes;
@@ -172,55 +144,6 @@ static void make_packs(struct making *m)
         }
         if (dim >= 0 && at->stride[dim] != 1) pack(d, t, dim);
     }
-}
-
-/* -- temporaries of a group that runs in lanes */
-
-static void place_temps(struct making *m, const struct print_group *g)
-{
-    struct dfp *d = &m->d;
-    d->temp = NEW_ARRAY(d->sc->arena, struct dfp_temp, d->loops->tensors.n);
-    for (int s = g->first; s < g->first + g->n; s++) {
-        const struct loops_stmt *st = &d->loops->stmts.at[s];
-        for (int o = 0; o < st->nout; o++) {
-            const int t = st->out[o];
-            struct print_temp *at = &d->pl->temp[t];
-            if ((at->place != TEMP_LOCAL && at->place != TEMP_SCRATCH) || d->temp[t].row || d->temp[t].in_register)
-                continue;
-            if (temp_in_register(d, g, t)) {
-                d->temp[t].in_register = true;
-                at->place = TEMP_NONE;
-                continue;
-            }
-            const int bytes = dtype_def((enum sol_dtype)d->loops->tensors.at[t].dtype)->bytes;
-            d->temp[t].row = true;
-            at->elements = size_mul(at->elements, d->lanes);
-            int64_t *stride = d->pl->cluster.memory[t].stride;
-            for (int i = 0; i < SOL_MAX_DIMS; i++) stride[i] = size_mul(stride[i], d->lanes);
-            const int64_t room = size_mul(at->elements, bytes);
-            at->place = size_varies(room) || room > 4096 ? TEMP_SCRATCH : TEMP_LOCAL;
-            if (at->place == TEMP_LOCAL) continue;
-            at->offset = d->pl->scratch_bytes;
-            d->pl->scratch_bytes =
-                size_add(d->pl->scratch_bytes, size_mul(size_floor_div(size_add(room, 127), 64), 64));
-        }
-    }
-}
-
-/* Temporaries that become rows of vectors are stored in the type they are computed in; only some types allow that. */
-static bool temps_fit(const struct dfp *d, const struct print_group *g)
-{
-    for (int s = g->first; s < g->first + g->n; s++) {
-        const struct loops_stmt *st = &d->loops->stmts.at[s];
-        for (int o = 0; o < st->nout; o++) {
-            const struct print_temp *at = &d->pl->temp[st->out[o]];
-            const int dtype = d->loops->tensors.at[st->out[o]].dtype;
-            if (at->place != TEMP_LOCAL && at->place != TEMP_SCRATCH) continue;
-            if (dtype != SOL_F32 && dtype != SOL_F64 && dtype != SOL_I64) return false;
-            if (st->nout > 1) return false;
-        }
-    }
-    return true;
 }
 
 /* -- printing a group that runs in lanes */
@@ -436,7 +359,7 @@ static void rows_group(struct making *m, struct print_tasks *t)
     const struct print_group *g = m->now;
     int opened = 0;
     for (int i = 0; i < t->n; i++) opened += tasks_loop(&d->p, t, i);
-    print_locals(d->p.out, d->pl, g);
+    if (!d->items) print_locals(d->p.out, d->pl, g);
     for (int s = g->first, n; s < g->first + g->n; s += n) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];
         uint64_t open = g->shared;
@@ -479,14 +402,18 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
         .ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops, /* copies are limited by memory */
         .least = task_ns * d->lanes,
         .last = p->vector,
+        .single = d->items && p->vector < 0, /* no loops around barriers that a device may not compute */
         .unit = unit,
     };
     tasks_make(d->pl, g, &by, &t);
     if (tiled && !p->blocks) vector_first(&t);
     kernel_open(d->p.out, i);
     text_line(d->p.out, "(void)f, (void)worker;");
-    if (p->vector >= 0) place_temps(m, g);
+    if (p->vector >= 0) dfp_place_temps(d, g);
     print_pointers(d->p.out, d->pl, g);
+    if (d->items && p->vector >= 0) dfp_items_scratch(d, g);
+    const int shared = d->items && p->vector < 0 ? dfp_items_shared(d, g) : 0;
+    out->shared_bytes = MAX(out->shared_bytes, shared);
     tasks_open(&d->p, &t);
     if (p->vector >= 0)
         lanes_group(m, &t);
@@ -504,7 +431,7 @@ static int lanes_for(const struct solver_context *sc, const struct loops *loops)
     bool narrow = false;
     for (int i = 0; i < loops->tensors.n; i++)
         narrow = narrow || (loops->tensors.at[i].role != LOOPS_TABLE && loops->tensors.at[i].dtype == SOL_F32);
-    return MAX(2, target_lanes(sc->target, narrow ? 4 : 8));
+    return MAX(2, target_lanes(sc->target, narrow || !target_has_vectors(sc->target) ? 4 : 8));
 }
 
 static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)
@@ -512,6 +439,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     struct making *m = NEW(sc->arena, struct making);
     struct dfp *d = &m->d;
     d->sc = sc;
+    d->items = !target_has_vectors(sc->target);
     d->lanes = lanes_for(sc, c->loops);
     const struct cluster expanded = dfp_expand(sc, c, d->lanes);
     d->pl = groups_make(sc, &expanded, d->lanes);
@@ -535,7 +463,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
         if (d->loops->tensors.at[i].role == LOOPS_INPUT && !d->p.memory[i].constant) d->packs = true;
     make_groups(m, v);
     for (int i = 0; i < d->pl->ngroup; i++)
-        if (!temps_fit(d, &d->pl->group[i])) m->group[i].vector = m->group[i].tile = -1;
+        if (!dfp_temps_fit(d, &d->pl->group[i])) m->group[i].vector = m->group[i].tile = -1;
     make_packs(m);
     return m;
 }
@@ -559,7 +487,9 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
+    const bool was = size_costs(true); /* it is priced as if it were made for this point */
     const struct making *m = make(sc, c, NULL);
+    size_costs(was);
     double vectors = 0;
     for (int i = 0; i < m->d.pl->ngroup; i++) vectors += m->group[i].cost;
     const struct target *t = sc->target;
@@ -582,6 +512,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     *out = (struct kernel){.nstep = d->pl->ngroup};
     for (int i = 0; i < d->pl->ngroup; i++) print_group(m, i, v->p[P_TASK], out);
     out->source = d->p.out->at;
+    out->items = d->items ? d->lanes : 0;
     out->scratch_bytes = d->pl->scratch_bytes;
     out->nwork = d->pl->work_bytes > 0;
     out->work_bytes[0] = d->pl->work_bytes;
@@ -591,4 +522,4 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 }
 
 const struct solver dfp_solver = {
-    .name = "dfp", .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "dfp", .items = true, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};

@@ -20,6 +20,7 @@ struct dfp {
     struct print_expr p;
     struct print_ivar *ivars; /* the p.index variables */
     int lanes;                /* of a full vector */
+    bool items;               /* the lanes are work items (items.c) */
 
     /* the group that is being printed */
     uint64_t shared; /* its index variables */
@@ -115,6 +116,21 @@ void dfp_declare(struct dfp_reduction *r, const char **names); /* declares accum
 int64_t dfp_chunk(int64_t terms); /* how many terms of a long sum are added up before they join the total */
 void dfp_accumulate(struct dfp_reduction *r);
 bool dfp_split_masks(struct dfp_reduction *r); /* false: the body may not be computed where the guard fails */
+
+/* temps.c */
+bool dfp_points_fit(const struct dfp *d, const struct print_group *g); /* do temporaries allow several points? */
+bool dfp_temps_fit(const struct dfp *d, const struct print_group *g);  /* do they allow lanes? */
+void dfp_place_temps(struct dfp *d, const struct print_group *g);
+
+/* items.c: lanes that are work items */
+/* At the beginning of a step's function: the memory that the items of a work group share (the number of bytes), or an
+ * item's own. */
+int dfp_items_shared(struct dfp *d, const struct print_group *g);
+void dfp_items_scratch(struct dfp *d, const struct print_group *g);
+void dfp_items_open(struct dfp *d, int ivar, const char *low, const char *high); /* each item takes its values */
+void dfp_items_one_open(struct dfp *d);                                          /* what item 0 does */
+/* Prints the reduction with a row along v for the items, and names its value. */
+void dfp_items_reduce(struct dfp_reduction *r, int32_t node, int v);
 
 /* rows.c: a single statement, vectorized along an index variable of its own or of its reductions */
 void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open);

@@ -218,7 +218,7 @@ struct walk {
     int64_t low, high; /* of the current part */
     const char *end;   /* where that part ends, as C text */
 };
-enum pass { ONCE, REPEATED, OVERLAPPING };
+enum pass { ONCE, REPEATED, OVERLAPPING, ITEMS };
 
 const char *dfp_fits(struct dfp *d, const char *from, int64_t n, const char *end)
 {
@@ -230,7 +230,9 @@ const char *dfp_fits(struct dfp *d, const char *from, int64_t n, const char *end
 static void open_pass(struct dfp *d, const struct walk *w, int64_t by, enum pass pass, const char *start)
 {
     const char *name = d->loops->ivars.at[w->loop->ivar].name;
-    if (pass == ONCE) {
+    if (pass == ITEMS) {
+        dfp_items_open(d, w->loop->ivar, w->loop->low, w->end);
+    } else if (pass == ONCE) {
         text_open(d->p.out, "{");
     } else if (pass == REPEATED) {
         text_open(d->p.out, "for (; %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, by, w->end, name, by);
@@ -349,6 +351,11 @@ void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop)
     const struct walk all = {&own, 0, size, own.high};
     int64_t first, last;
     d->p.vector_ivar = loop->ivar;
+    if (d->items) {
+        one_width(d, &all, 1, 1, ITEMS, NULL);
+        d->p.vector_ivar = -1;
+        return;
+    }
     dfp_interior(d, loop->stmts, loop->n, loop->ivar, &first, &last);
     const int64_t inside = size_sub(last, first);
     text_line(d->p.out, "int64_t %s = %s;", d->loops->ivars.at[loop->ivar].name, loop->low);

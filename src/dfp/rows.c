@@ -371,6 +371,10 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     for (int i = 0; i < r.masks.n; i++) ex_walk(d->loops, r.masks.at[i], see_reads, &s);
     if (!s.ok) return false;
 
+    if (d->items) {
+        dfp_items_reduce(&r, node, v);
+        return true;
+    }
     d->p.vector_ivar = v;
     const char *total = expr_name(&d->p), *rest = NULL;
     const int64_t size = d->loops->ivars.at[v].size;
@@ -435,7 +439,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
 static bool across(struct dfp *d, int32_t node, int v, enum compute k)
 {
     const int lanes = d->lanes;
-    while (d->lanes > 2 && size_lt(d->loops->ivars.at[v].size, d->lanes)) d->lanes /= 2;
+    while (!d->items && d->lanes > 2 && size_lt(d->loops->ivars.at[v].size, d->lanes)) d->lanes /= 2;
     const bool done = across_lanes(d, node, v, k);
     d->lanes = lanes;
     return done;
@@ -451,6 +455,14 @@ static void inner_statement(struct dfp *d, void *user)
 {
     const struct inner *in = user;
     dfp_statement(d, in->s, in->open);
+}
+
+/* A statement that has no lanes. */
+static void stored_once(struct dfp *d, const struct loops_stmt *s, uint64_t open)
+{
+    if (d->items) dfp_items_one_open(d);
+    dfp_statement(d, s, open);
+    if (d->items) text_close(d->p.out, "}");
 }
 
 void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
@@ -470,7 +482,7 @@ void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
         if (own >> i & 1 && i != v) loops.ivar[loops.n++] = (uint8_t)i;
     if (v < 0) {
         text_open(d->p.out, "{");
-        dfp_statement(d, s, open);
+        stored_once(d, s, open);
     } else {
         text_open(d->p.out, "{");
         nest_order(&d->p, &loops, ex_read(d->loops, s->out[0], s->index, 0));
@@ -498,10 +510,11 @@ void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
                 across(d, red[i], v, k);
                 d->hoisted = d->p.known;
             }
-            dfp_statement(d, s, inside);
+            stored_once(d, s, inside);
         }
         nest_close(&d->p, &loops);
     }
     text_close(d->p.out, "}");
+    if (d->items) text_line(d->p.out, "@BARRIER;");
     d->hoisted = hoisted;
 }

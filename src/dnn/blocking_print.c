@@ -120,6 +120,29 @@ static struct sizes sizes_of(const struct blocking *b)
     return s;
 }
 
+/* The pixels of a tile along an axis of M, at most. */
+static int tile_step(const struct blocking *b, const struct sizes *sizes, int axis)
+{
+    const int last = b->m.n - 1;
+    if (axis == last) return sizes->cols == 1 ? sizes->first.cols : b->cols;
+    if (axis == last - 1) return sizes->rows == 1 ? sizes->first.rows : b->rows;
+    return 1;
+}
+
+/* Prints how many lines of the next panel a tile of this block prefetches in an unrolled step. */
+static void fetch_of_block(const struct blocking *b, const struct sizes *sizes, struct text *out)
+{
+    const char *tiles = "";
+    if (!tile_fetch_varies(b)) return;
+    for (int i = 0; i < b->m.n; i++) {
+        const int step = tile_step(b, sizes, i);
+        const char *many = step == 1 ? SAY("(h%d - l%d)", i, i) : SAY("((h%d - l%d + %d) / %d)", i, i, step - 1, step);
+        tiles = SAY("%s%s%s", tiles, *tiles ? " * " : "", many);
+    }
+    text_line(out, "const int64_t in_block = %s, fetch = (%d + in_block - 1) / in_block;", tiles,
+              tile_fetch_lines(b, 1));
+}
+
 /* Prints the loops over the tiles of a block. */
 static void tile_loops(const struct blocking *b, const struct sizes *sizes, struct text *out)
 {
@@ -347,7 +370,7 @@ static void call_tile(const struct blocking *b, const struct tile_finish *f, con
         view_argument(b, out, b->partial, part);
         text_put(out, ", q");
     }
-    if (tile_fetch_lines(b)) text_put(out, ", next");
+    if (tile_fetch_lines(b, 1)) text_put(out, ", next%s", tile_fetch_varies(b) ? ", fetch" : "");
     if (f->value) text_put(out, ", value");
     for (int i = 0; i < p->nview; i++)
         if (f->view[i]) view_argument(b, out, i, part);
@@ -370,8 +393,12 @@ static void call_tiles(const struct blocking *b, const struct tile_finish *f, co
     } else {
         call_tile(b, f, sizes, false, out);
     }
-    const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / tile_unroll(b));
-    if (fetched) text_line(out, "next += %lld; /* prefetched by this tile */", (long long)fetched);
+    const int64_t of_line = 64 * b->nrun * (b->len / tile_unroll(b)); /* bytes, of one in each unrolled step */
+    const int64_t fetched = tile_fetch_lines(b, b->about_tiles) * of_line;
+    if (tile_fetch_varies(b))
+        text_line(out, "next += fetch * %lld; /* prefetched by this tile */", (long long)of_line);
+    else if (fetched)
+        text_line(out, "next += %lld; /* prefetched by this tile */", (long long)fetched);
     if (counts_tiles(b)) text_line(out, "tile++;");
 }
 
@@ -403,7 +430,7 @@ static void unused_parameters(const struct blocking *b, struct text *out)
     const char *const name[] = {"scratch", "g", "block", "q", "next"};
     const bool used[] = {b->gather || b->partials || b->options.source == B_SCRATCH,
                          b->outer.n > 0 || (b->options.source == B_PACKED && b->nouter != 1), b->nblock != 1,
-                         !one || b->chunk_axis >= 0, !one || tile_fetch_lines(b) > 0};
+                         !one || b->chunk_axis >= 0, !one || tile_fetch_lines(b, 1) > 0};
     const char *line = "";
     for (int i = 0; i < COUNT_OF(name); i++)
         if (!used[i]) line = SAY("%s%s(void)%s", line, *line ? ", " : "", name[i]);
@@ -427,6 +454,7 @@ static void block_function(const struct blocking *b, const struct tile_finish *f
     outer_digits(b, out);
     box_ranges(b, out);
     run_arrays(b, out);
+    fetch_of_block(b, sizes, out);
     if (chunks) text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
     if (b->gather) gather_print(b, out);
     if (!one) text_open(out, "for (int64_t n = lo; n < hi; n++) {");

@@ -150,6 +150,17 @@ static double cold(const struct target *t, double bytes)
     return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate) / constants.memory;
 }
 
+/* The ns by which weights come late in blocks of fewer tiles than those that the kernel is made for: each tile
+ * prefetches its share of the next panel. */
+static double late(const struct blocking *b, double bytes)
+{
+    double tiles = (double)tile_count(b);
+    if (!b->p->varies || (b->options.source != B_PACKED && b->options.source != B_CALLER)) return 0;
+    for (int i = 0; i < b->m.n; i++) tiles /= (double)b->nbox[i];
+    const double there = tiles / (double)b->about_tiles;
+    return there < 1 ? (1 - there) * bytes / constants.l3 * cycle(b->target) / b->target->cores : 0;
+}
+
 /* With numbers in place of sizes. */
 static struct winograd winograd_about(const struct winograd *w)
 {
@@ -165,7 +176,7 @@ static struct winograd winograd_about(const struct winograd *w)
     return r;
 }
 
-double cost_winograd(const struct winograd *sized)
+static double winograd_ns(const struct winograd *sized)
 {
     const struct winograd about = winograd_about(sized), *w = &about;
     const struct target *t = w->target;
@@ -194,6 +205,7 @@ double cost_winograd(const struct winograd *sized)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = (panel ? taps : points) * weight_vectors * t->vector_bytes;
     double memory = cold(t, weights);
+    const double waits = late(b, weights);
     if (w->weights) /* reads, transforms and writes the weights; a write counts twice */
         memory += (2 * weights + weights * taps / points) / (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
     if (steps) /* transformed tiles are written, and read by other cores */
@@ -205,7 +217,7 @@ double cost_winograd(const struct winograd *sized)
         if (!near) memory += (all * (double)b->panels + plane * weight_vectors * b->lanes / 2) / t->l3_rate;
     } else
         memory += (double)(w->ngroup - 1) * (weights > (double)t->l2 ? cold(t, weights) : weights / t->l2_rate);
-    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
+    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) + waits +
            KERNEL_STEP_NS * (1 + panel + 2 * steps);
 }
 
@@ -229,7 +241,7 @@ static struct weights weights_about(const struct weights *w)
     return r;
 }
 
-double cost_weights(const struct weights *sized)
+static double weights_ns(const struct weights *sized)
 {
     const struct weights about = weights_about(sized), *w = &about;
     const struct target *t = w->target;
@@ -292,7 +304,7 @@ double cost_foreign(const struct problem *p, const struct target *t, int64_t tas
            KERNEL_STEP_NS;
 }
 
-double cost_blocking(const struct blocking *sized)
+static double blocking_ns(const struct blocking *sized)
 {
     const struct blocking about = blocking_about(sized), *b = &about;
     const struct target *t = b->target;
@@ -310,5 +322,30 @@ double cost_blocking(const struct blocking *sized)
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
     const double memory = cold(t, weights) + again + reading_a(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
-           KERNEL_STEP_NS;
+           late(b, weights) + KERNEL_STEP_NS;
+}
+
+/* What a kernel costs may be asked for at another point of the dimensions than it is made for. */
+double cost_winograd(const struct winograd *w)
+{
+    const bool was = size_costs(true);
+    const double ns = winograd_ns(w);
+    size_costs(was);
+    return ns;
+}
+
+double cost_weights(const struct weights *w)
+{
+    const bool was = size_costs(true);
+    const double ns = weights_ns(w);
+    size_costs(was);
+    return ns;
+}
+
+double cost_blocking(const struct blocking *b)
+{
+    const bool was = size_costs(true);
+    const double ns = blocking_ns(b);
+    size_costs(was);
+    return ns;
 }

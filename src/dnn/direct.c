@@ -63,6 +63,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], form & 1, form >> 1}};
                 if (p.a.any_border && !v.p[4]) continue;
                 if (v.p[5]) v.p[0] = MIN(v.p[0], sc->target->registers - 12);
+                if (!variant_wanted(sc, &v)) continue;
                 const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_try(&p, sc->target, &o, i ? tiles[i - 1] : 0, &b)) continue;
                 v.cost = cost_blocking(&b);

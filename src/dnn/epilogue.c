@@ -23,6 +23,7 @@ static const char *short_type(enum sol_dtype t)
 
 static const char *vector_type(const struct epilogue *e, enum sol_dtype t)
 {
+    if (e->lanes == 1) return t == SOL_F64 ? "double" : dtype_def(t)->is_float ? "float" : "int64_t";
     return SAY(e, "@%sx%d", short_type(t), e->lanes);
 }
 
@@ -58,14 +59,15 @@ static int find_view(const struct problem *p, int stmt, int32_t node)
 
 static int64_t vector_stride(const struct epilogue *e, int view)
 {
-    return e->p->view[view].s[e->p->vector];
+    return e->lanes == 1 ? 0 : e->p->view[view].s[e->p->vector];
 }
 
 /* The address of a view's first lane: "e1", "(e1 + 16)". */
 static const char *address(struct epilogue *e, struct text *out, int view)
 {
     const char *at = e->place(e->user, out, view);
-    return strcmp(at, "0") ? SAY(e, "(e%d + %s)", view, at) : SAY(e, "e%d", view);
+    const char *base = e->named ? e->p->loops->tensors.at[e->p->view[view].tensor].name : SAY(e, "e%d", view);
+    return strcmp(at, "0") ? SAY(e, "(%s + %s)", base, at) : base;
 }
 
 static void copy_function(int lanes, int bytes, struct text *out)
@@ -142,6 +144,10 @@ static void store(struct epilogue *e, struct text *out, int view, const char *va
     const int64_t step = vector_stride(e, view);
     const char *at = address(e, out, view);
     e->used[view] = true;
+    if (e->lanes == 1) {
+        text_line(out, "*%s = (%s)%s;", at, d->c_name, value);
+        return;
+    }
     if (step == 1 && is_register_type(t)) {
         if (valid == e->lanes)
             text_line(out, "*(%s *)%s = %s;", vector_type(e, t), at, value);

@@ -9,8 +9,9 @@
 struct epilogue {
     const struct problem *p;
     const struct target *target;
-    int lanes;
-    int temps; /* numbers the temporaries */
+    int lanes;  /* 1: scalar */
+    bool named; /* pointers are called like tensors, not e<view> */
+    int temps;  /* numbers the temporaries */
     /* C text of the element offset of the register's first lane in view number `view`, relative to pointer
      * `e<view>`. */
     const char *(*place)(void *user, struct text *out, int view);

@@ -75,8 +75,10 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     struct gemv g;
     const char *why;
     if (!find(sc, c, &g, &why)) return 0;
+    const bool was = size_costs(true); /* nothing of it depends on the point that it is made for */
     out[0] =
         (struct variant){.cost = cost_gemv(&g.p, sc->target, size_about(size_mul(g.nouter, g.groups))), .text = "rows"};
+    size_costs(was);
     return 1;
 }
 

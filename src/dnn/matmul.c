@@ -47,6 +47,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
         for (int s = 0; s < n; s++)
             for (int i = 0; i < COUNT_OF(tiles); i++) {
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source, swap}};
+                if (!variant_wanted(sc, &v)) continue;
                 const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_try(&p, sc->target, &o, i ? tiles[i - 1] : 0, &b)) continue;
                 v.cost = cost_blocking(&b);

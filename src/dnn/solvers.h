@@ -13,6 +13,7 @@ extern const struct solver dnn_gemv;
 #include "dnn/plugins.def"
 #undef X
 extern const struct solver dnn_matmul;
+extern const struct solver dnn_simt;
 extern const struct solver dnn_weights;
 extern const struct solver dnn_weights_winograd;
 extern const struct solver dnn_winograd;
@@ -39,5 +40,6 @@ struct variant_list {
     struct variant *at;
 };
 void variants_add(struct variant_list *l, const struct variant *v);
+bool variant_wanted(const struct solver_context *sc, const struct variant *v); /* is it to be priced? */
 
 #endif

@@ -72,7 +72,7 @@ static void head(const struct tile *t)
     if (b->runs_vary)
         text_put(t->out, ", const int64_t *run_a%s", b->options.source == B_IN_PLACE ? ", const int64_t *run_b" : "");
     if (b->nchunk != 1) text_put(t->out, ", @real *sums, int64_t chunk");
-    if (tile_fetch_lines(b)) text_put(t->out, ", const char *next");
+    if (tile_fetch_lines(b, 1)) text_put(t->out, ", const char *next%s", tile_fetch_varies(b) ? ", int64_t fetch" : "");
     if (t->finish->value) text_put(t->out, ", const int64_t *value");
     for (int i = 0; i < b->p->nview; i++)
         if (t->finish->view[i]) text_put(t->out, ", %se%d", epilogue_pointer(b->p, i), i);
@@ -205,13 +205,33 @@ int tile_unroll(const struct blocking *b)
     return !size_varies(b->len) && b->len < 64 && b->len % TILE_UNROLL && b->len % 3 == 0 ? 3 : TILE_UNROLL;
 }
 
-int tile_fetch_lines(const struct blocking *b)
+int tile_fetch_lines(const struct blocking *b, int64_t tiles)
 {
     const bool packed = b->options.source == B_PACKED;
     const int64_t bytes = packed ? b->panel_elements * b->p->bytes : b->options.fetch;
     if (!bytes) return 0;
-    const int64_t lines = 64 * b->about_tiles * b->nrun * b->len; /* one for each step of K */
+    const int64_t lines = 64 * tiles * b->nrun * b->len; /* one for each step of K */
     return (int)((bytes * tile_unroll(b) + lines - 1) / lines);
+}
+
+bool tile_fetch_varies(const struct blocking *b)
+{
+    bool varies = b->options.counted;
+    for (int i = 0; i < b->m.n; i++) varies |= size_varies(b->m.at[i].size);
+    return varies && tile_fetch_lines(b, 1) > 1;
+}
+
+/* Prints the prefetches of one unrolled step. */
+static void fetch_lines(const struct tile *t)
+{
+    const int lines = tile_fetch_lines(t->b, t->b->about_tiles);
+    if (tile_fetch_varies(t->b)) {
+        text_line(t->out, "for (int64_t i = 0; i < fetch; i++) __builtin_prefetch(next + 64 * i, 0, 2);");
+        text_line(t->out, "next += 64 * fetch;");
+        return;
+    }
+    for (int i = 0; i < lines; i++) text_line(t->out, "__builtin_prefetch(next%s, 0, 2);", plus(t, 64 * i));
+    if (lines) text_line(t->out, "next += %d;", 64 * lines);
 }
 
 /* Prints the loop over k. Its length is b->len, or `last` in the last chunk. */
@@ -219,11 +239,10 @@ static void steps(const struct tile *t, int64_t pitch, int64_t last)
 {
     const struct blocking *b = t->b;
     const long long ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride), width = pitch;
-    const int unroll = tile_unroll(b), lines = tile_fetch_lines(b);
+    const int unroll = tile_unroll(b);
     text_open(t->out, "for (; k >= %d; k -= %d, xk += %lld, wk += %lld) {", unroll, unroll,
               (long long)size_mul(unroll, ks), (long long)size_mul(unroll, width));
-    for (int i = 0; i < lines; i++) text_line(t->out, "__builtin_prefetch(next%s, 0, 2);", plus(t, 64 * i));
-    if (lines) text_line(t->out, "next += %d;", 64 * lines);
+    fetch_lines(t);
     if (b->group >= 0) {
         group_run(t);
     } else {

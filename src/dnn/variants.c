@@ -2,6 +2,8 @@
  * cheapest variants, in order. */
 #include "dnn/solvers.h"
 
+#include <string.h>
+
 struct blocking_options variant_blocking(const struct solver_context *sc, const struct variant *v)
 {
     return (struct blocking_options){
@@ -17,4 +19,9 @@ void variants_add(struct variant_list *l, const struct variant *v)
         l->n++;
     for (; i > 0 && l->at[i - 1].cost > v->cost; i--) l->at[i] = l->at[i - 1];
     l->at[i] = *v;
+}
+
+bool variant_wanted(const struct solver_context *sc, const struct variant *v)
+{
+    return !sc->only || !memcmp(sc->only->p, v->p, sizeof v->p);
 }

@@ -263,7 +263,7 @@ static void add_variants(const struct solver_context *sc, struct weights *w, int
             const int groups = 1 << i / BLOCKS % GROUPS;
             struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / EACH] : chunk,
                                       channels[i % WAYS], channels[i / WAYS % WAYS], groups}};
-            if (!cut(w, &v, &why) || w->vectors != shape[s].vectors) continue;
+            if (!variant_wanted(sc, &v) || !cut(w, &v, &why) || w->vectors != shape[s].vectors) continue;
             /* the same as a single block */
             if ((v.p[V_M] && w->a.nblock == 1) || (v.p[V_N] && w->b.nblock == 1)) continue;
             v.cost = cost_weights(w);

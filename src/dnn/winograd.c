@@ -159,6 +159,15 @@ static int64_t lattice(int64_t size, int64_t m, int64_t d)
     return size_add(size_mul(whole, d), size_min(d, size_sub(size, size_mul(whole, m * d))));
 }
 
+/* The tiles of a group, a number: at most `most`, and about as many in each group, for the hints. Fewer tiles than that
+ * are one group; if their number varies, there may be more of them. */
+static int64_t group_of(int64_t tiles, int64_t most)
+{
+    const int64_t about = size_about(tiles);
+    if (about > most) return ceil_div(about, ceil_div(about, most));
+    return size_varies(tiles) ? most : tiles;
+}
+
 /* The cut of one variant: p[0] points, p[1] schedule, p[2] tiles in a group or, PANEL, channels in a chunk, p[3] pixels
  * and p[4] vectors of a micro-kernel. */
 static bool make(struct winograd *w, const struct variant *v, const char **why)
@@ -176,9 +185,8 @@ static bool make(struct winograd *w, const struct variant *v, const char **why)
     w->nimage = axes_size(&w->images);
     w->tiles = size_mul(w->nimage, size_mul(w->tile_rows, w->tile_cols));
     const bool varies = size_varies(w->tiles), task = w->schedule == WINOGRAD_TASK;
-    w->group = !task ? w->tiles : varies ? v->p[2] : MIN(w->tiles, v->p[2]);
+    w->group = task ? group_of(w->tiles, v->p[2]) : w->tiles;
     w->ngroup = task ? size_ceil_div(w->tiles, w->group) : 1;
-    if (task && !varies) w->group = ceil_div(w->tiles, w->ngroup);
     const int lanes = target_lanes(w->target, p->bytes), pad = 64 / p->bytes;
     const int64_t channels = ceil_div(w->channels.size, lanes) * lanes;
     w->v_pitch = channels + pad; /* so that tiles do not meet in the same cache sets */
@@ -424,7 +432,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
         for (int i = 0; i < COUNT_OF(rows); i++)
             for (int s = rows[i].shapes[0]; s <= rows[i].shapes[1] && s < shapes; s++) {
                 struct variant v = {.p = {points, rows[i].schedule, rows[i].size, shape[s].pixels, shape[s].vectors}};
-                if (!make(&w, &v, &why)) continue;
+                if (!variant_wanted(sc, &v) || !make(&w, &v, &why)) continue;
                 if (i && rows[i - 1].schedule == rows[i].schedule && all_in_one(&w, rows[i - 1].size)) continue;
                 if (grows(&w) > 0 && isinf(sc->once)) continue;
                 v.once = grows(&w) > 0 && !sc->training ? sc->once * grows(&w) : 0;

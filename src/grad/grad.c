@@ -174,6 +174,11 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
 {
     struct grads s = {.g = g};
     TRY(check_arguments(g, nof, of, nwith, with));
+    for (const struct sol_layer *l = g->first; l; l = l->next)
+        if (layer_sets(l) >= 0)
+            return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED,
+                            "layer '%s' (%s)%s%s sets a size while the network runs, which works in inference only",
+                            l->name, l->def->name, *l->where ? " at " : "", l->where);
     grow(&s);
     TRY(ctx_check(g->ctx));
     find_active(&s, nof, of, nwith, with);

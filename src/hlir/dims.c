@@ -1,4 +1,5 @@
 /* Dimensions of a graph that vary: declaring them, checking the sizes of a call, and the same graph for given sizes. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "hlir/graph.h"
@@ -7,7 +8,7 @@
 
 sol_status sol_graph_dim(struct sol_graph *g, const char *name, const struct sol_dim_limits *limits, int64_t *out_size)
 {
-    struct graph_dim d = {.name = arena_strdup(g->arena, name ? name : "")};
+    struct graph_dim d = {.name = arena_strdup(g->arena, name ? name : ""), .most = -1};
     d.dim = (struct size_dim){g->dims.n, limits->hint, limits->min, limits->max ? limits->max : SIZE_UNLIMITED,
                               limits->multiple};
     if (g->dims.n == SIZE_MOST_DIMS)
@@ -21,6 +22,57 @@ sol_status sol_graph_dim(struct sol_graph *g, const char *name, const struct sol
                         (long long)limits->hint);
     PUSH(g->arena, g->dims, d);
     *out_size = d.size;
+    return ctx_check(g->ctx);
+}
+
+sol_status sol_graph_data_dim(struct sol_graph *g, const char *name, int64_t most, int64_t *out_size)
+{
+    int64_t mosts[SIZE_MOST_DIMS];
+    graph_data_most(g, mosts);
+    const int64_t bound = size_upper(most, mosts), high = size_most(bound);
+    const int64_t hint = MIN(size_hint(bound), SIZE_UNLIMITED);
+    if (bound == SIZE_BAD || !size_le(0, bound) || hint < 0)
+        return ctx_fail(g->ctx, SOL_ERR_INVALID, "dimension '%s': expected at most 0 or more elements, got %lld", name,
+                        (long long)most);
+    TRY(sol_graph_dim(g, name, &(struct sol_dim_limits){(hint + 1) / 2, 0, MIN(high, SIZE_UNLIMITED), 1}, out_size));
+    g->dims.at[g->dims.n - 1].most = bound;
+    return SOL_OK;
+}
+
+uint32_t graph_data_dims(const struct sol_graph *g)
+{
+    uint32_t set = 0;
+    for (int i = 0; i < g->dims.n; i++)
+        if (g->dims.at[i].most >= 0) set |= UINT32_C(1) << i;
+    return set;
+}
+
+void graph_data_most(const struct sol_graph *g, int64_t *out_most)
+{
+    for (int i = 0; i < SIZE_MOST_DIMS; i++) out_most[i] = i < g->dims.n ? g->dims.at[i].most : -1;
+}
+
+static int found_dim(const struct sol_layer *l) /* the dimension of its attribute `size`; -1: none that is set */
+{
+    struct size_dim d;
+    if (!(l->def->flags & LAYER_SETS) || !size_is_dim(attrs_int(&l->attrs, "size", 0, 0), &d)) return -1;
+    return l->out[0]->graph->dims.at[d.index].most >= 0 ? d.index : -1;
+}
+
+int layer_sets(const struct sol_layer *l)
+{
+    const int dim = found_dim(l);
+    for (const struct sol_layer *before = l->prev; before && dim >= 0; before = before->prev)
+        if (found_dim(before) == dim) return -1;
+    return dim;
+}
+
+sol_status sol_graph_require(struct sol_graph *g, int64_t size, const char *what)
+{
+    const struct graph_check c = {size, arena_strdup(g->arena, what)};
+    if (size == SIZE_BAD || (!size_varies(size) && size < 0))
+        return ctx_fail(g->ctx, SOL_ERR_INVALID, "%s: it needs a size that cannot be", what);
+    if (!size_le(0, size)) PUSH(g->arena, g->checks, c);
     return ctx_check(g->ctx);
 }
 
@@ -97,6 +149,21 @@ sol_status graph_need(struct sol_graph *g, const struct sol_layer *l, const stru
         if (!known) PUSH(g->arena, g->checks, c);
     }
     return SOL_OK;
+}
+
+const char *graph_size_text(struct arena *a, const struct sol_graph *g, int64_t size)
+{
+    struct text t = text_new(a);
+    for (const char *at = size_text(a, size); *at;) {
+        const size_t n = strcspn(at, "#");
+        text_add(&t, at, n);
+        if (!*(at += n)) break;
+        char *end;
+        const long i = strtol(at + 1, &end, 10);
+        text_put(&t, "%s", g->dims.at[i].name);
+        at = end;
+    }
+    return t.at;
 }
 
 sol_status graph_check_dims(const struct sol_graph *g, const int64_t *dim)

@@ -34,7 +34,10 @@ enum layer_flags {
     LAYER_ELEMENTWISE = 1, /* a row of math.def */
     LAYER_VIEW = 2,        /* every output element is a copy of an input element, or a constant */
     LAYER_OPAQUE = 4,      /* no loops: computed by reference_*.c from what `describe` returns */
-    LAYER_VARIADIC = 8     /* any number of inputs */
+    LAYER_VARIADIC = 8,    /* any number of inputs */
+    /* Its attribute `size` is the number of elements that it finds in its data. The first layer of a graph with a
+     * dimension of sol_graph_data_dim there sets that dimension; others check it. OPAQUE only. */
+    LAYER_SETS = 16
 };
 
 struct layer_def {
@@ -65,7 +68,8 @@ struct layer_kinds {
     sol_status (*bind)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                        const struct attrs *attrs, struct layer_bound *out);
     /* Runs an OPAQUE layer on row-major data. */
-    sol_status (*run)(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
+    sol_status (*run)(struct sol_ctx *ctx, const struct sol_layer *l, int64_t *dims, const void *const *in,
+                      void *const *out); /* dims: NULL, or by number; it sets its own */
     /* May the text form omit this attribute because it has its default value? */
     bool (*is_default)(struct arena *a, const struct layer_def *def, const struct opdef_attr *v);
 };
@@ -92,6 +96,7 @@ struct graph_dim {
     const char *name; /* "batch" */
     struct size_dim dim;
     int64_t size; /* its form */
+    int64_t most; /* a layer sets it while running, to at most this; -1: the caller of the network tells it */
 };
 /* What must hold for a call's dimensions: `size` is not negative. It is not proven. */
 struct graph_check {
@@ -174,8 +179,15 @@ sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g);
 sol_status graph_at(const struct sol_graph *g, const int64_t *dim, struct sol_graph **out_g);
 /* dims.c: attributes with numbers in place of dimensions. */
 struct attrs attrs_at(struct arena *a, const struct attrs *from, const int64_t *dim);
+/* A size with the names of the dimensions: "2*height+1". */
+const char *graph_size_text(struct arena *a, const struct sol_graph *g, int64_t size);
 /* Are these sizes possible? SOL_ERR_INVALID names the dimension, or the layer that does not fit. */
 sol_status graph_check_dims(const struct sol_graph *g, const int64_t *dim);
+/* Dimensions that layers set: the number of the one that `l` sets (-1: none), all as bits, and by number the most of
+ * each (-1: the caller tells it). */
+int layer_sets(const struct sol_layer *l);
+uint32_t graph_data_dims(const struct sol_graph *g);
+void graph_data_most(const struct sol_graph *g, int64_t *out_most);
 /* Adds what the loops of a layer need to the checks. */
 sol_status graph_need(struct sol_graph *g, const struct sol_layer *l, const struct loops *loops);
 /* Flops and bytes of loops, a layer or a graph as written; for tests of passes, reports, and the choice of what
@@ -188,10 +200,12 @@ void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes)
  * is slow. */
 sol_status graph_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params,
                            void *const *outputs);
-/* The same for a graph with dimensions that vary: its loops with these sizes in place of the dimensions. */
+/* The same for a graph with dimensions that vary: its loops with these sizes in place of the dimensions. Outputs have
+ * room for the most elements of dimensions that layers set. */
 struct graph_data {
     const void *const *inputs, *const *params;
     void *const *outputs;
+    int64_t *dims; /* NULL, or room for the sizes of all dimensions, with those that layers set */
 };
 sol_status graph_interpret_at(struct sol_graph *g, const int64_t *dim, const struct graph_data *data);
 /* Evaluates one layer. in[i] is NULL for a missing input. `sizes`: integers may be sizes that vary. */

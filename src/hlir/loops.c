@@ -347,16 +347,20 @@ int64_t ivars_size(const struct loops *loops, uint64_t ivars)
     return n;
 }
 
+uint32_t loops_dims(const struct loops *loops)
+{
+    uint32_t dims = 0;
+    for (int i = 0; i < loops->ivars.n; i++) dims |= size_dims(loops->ivars.at[i].size);
+    for (int i = 0; i < loops->tensors.n; i++)
+        for (int d = 0; d < loops->tensors.at[i].ndim; d++) dims |= size_dims(loops->tensors.at[i].shape[d]);
+    for (int i = 0; i < loops->ex.n; i++)
+        if (loops->ex.at[i].kind == EX_INT) dims |= size_dims(loops->ex.at[i].u.i);
+    return dims;
+}
+
 bool loops_vary(const struct loops *loops)
 {
-    for (int i = 0; i < loops->ivars.n; i++)
-        if (size_varies(loops->ivars.at[i].size)) return true;
-    for (int i = 0; i < loops->tensors.n; i++)
-        for (int d = 0; d < loops->tensors.at[i].ndim; d++)
-            if (size_varies(loops->tensors.at[i].shape[d])) return true;
-    for (int i = 0; i < loops->ex.n; i++)
-        if (loops->ex.at[i].kind == EX_INT && size_varies(loops->ex.at[i].u.i)) return true;
-    return false;
+    return loops_dims(loops) != 0;
 }
 
 static int64_t *shape_at(int64_t *shape, int ndim, const int64_t *dim)

@@ -172,9 +172,10 @@ uint64_t stmt_ivars(const struct loops *loops, const struct loops_stmt *s);
 /* The product of the sizes; INT64_MAX on overflow. Of sizes that vary it takes the hints: for costs only. */
 int64_t ivars_points(const struct loops *loops, uint64_t ivars);
 int64_t ivars_size(const struct loops *loops, uint64_t ivars); /* the product as a size */
-bool loops_vary(const struct loops *loops);                    /* does any size of them vary? */
-bool ex_varies(const struct loops *loops, int32_t node);       /* is there a size in it that varies? */
-bool ex_reads_data(const struct loops *loops, int32_t node);   /* does it read a tensor that is not a TABLE? */
+uint32_t loops_dims(const struct loops *loops); /* a set of the dimensions that its sizes and numbers depend on */
+bool loops_vary(const struct loops *loops);     /* does any size of them vary? */
+bool ex_varies(const struct loops *loops, int32_t node);     /* is there a size in it that varies? */
+bool ex_reads_data(const struct loops *loops, int32_t node); /* does it read a tensor that is not a TABLE? */
 /* The range of an integer expression in numbers, whatever the sizes that vary are. ex_bounds gives the same as sizes,
  * which are tighter: compare them with size_le and size_lt. */
 bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min, int64_t *out_max);
@@ -373,6 +374,7 @@ enum reduce_kind {
     RED_ALL
 };
 /* Templates of C text. %s0 %s1 %s2 are the states of an accumulator, %r0.. those of a later one that is merged into it,
+ * `%+0 x;` and `%*0 x;` the statements that add x to state 0, and multiply it by x,
  * %x is the new value (a name), %i its position (row-major over the bound index variables by ascending number), %f the
  * type's suffix, %L and %H the lowest and highest value of the type (-inf, inf for floats). */
 struct reduce_def {

@@ -498,11 +498,11 @@ static sol_status dim_value(struct parser *p, const char *name, int64_t *out)
     return integer(p, out);
 }
 
-/* dim #0 "batch" hint=8 min=1 max=64 multiple=1 */
+/* dim #0 "batch" hint=8 min=1 max=64 multiple=1, or dim #1 "found" most=12*#0: a layer sets it */
 static sol_status dim_line(struct parser *p)
 {
     const char *name;
-    int64_t number = -1, made, max = 0;
+    int64_t number = -1, made, max = 0, most = -1;
     struct size_dim d = {.index = p->g->dims.n, .hint = 1, .min = 1, .multiple = 1};
     TRY(need(p, "#"));
     TRY(integer(p, &number));
@@ -512,6 +512,11 @@ static sol_status dim_line(struct parser *p)
     TRY(dim_value(p, "min", &d.min));
     TRY(dim_value(p, "max", &max));
     TRY(dim_value(p, "multiple", &d.multiple));
+    if (take_word(p, "most")) {
+        TRY(need(p, "="));
+        TRY(size(p, &most));
+    }
+    if (most >= 0) return sol_graph_data_dim(p->g, name, most, &made);
     return sol_graph_dim(p->g, name, &(struct sol_dim_limits){d.hint, d.min, max, d.multiple}, &made);
 }
 

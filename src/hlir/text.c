@@ -177,6 +177,12 @@ void graph_print(const struct sol_graph *g, struct text *out)
         const struct graph_dim *d = &g->dims.at[i];
         text_put(out, "dim #%d ", i);
         put_quoted(out, d->name);
+        if (d->most >= 0) {
+            text_put(out, " most=");
+            size_print(out, d->most);
+            text_put(out, "\n");
+            continue;
+        }
         text_put(out, " hint=%lld min=%lld max=%lld multiple=%lld\n", (long long)d->dim.hint, (long long)d->dim.min,
                  (long long)d->dim.max, (long long)d->dim.multiple);
     }

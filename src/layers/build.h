@@ -99,6 +99,7 @@ OPAQUE_DESCRIBE(describe_index_put);
 BUILDER(build_permute);
 BUILDER(build_reshape);
 BUILDER(build_expand);
+BUILDER(build_exactly);
 BUILDER(build_slice);
 BUILDER(build_select);
 BUILDER(build_slice_scatter);
@@ -142,6 +143,8 @@ OPAQUE_DESCRIBE(describe_ctc);
 OPAQUE_SHAPE(shape_linear);
 OPAQUE_DESCRIBE(describe_linear);
 /* opaque.c */
+OPAQUE_SHAPE(shape_nonzero);
+OPAQUE_DESCRIBE(describe_nonzero);
 OPAQUE_SHAPE(shape_sort);
 OPAQUE_DESCRIBE(describe_sort);
 OPAQUE_SHAPE(shape_topk);

@@ -161,6 +161,33 @@ BUILDER(build_expand)
     return SOL_OK;
 }
 
+/* Sizes of the input that cannot be compared before the call. No element is outside, but that is not proven. */
+BUILDER(build_exactly)
+{
+    (void)nin;
+    const int n = attr_length(attrs, "shape");
+    int64_t shape[SOL_MAX_DIMS];
+    struct text needs = text_new(a);
+    bool same = true;
+    if (n != in->ndim)
+        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: shape: expected %d sizes, got %d", def->name, in->ndim, n);
+    for (int d = 0; d < n; d++) {
+        shape[d] = attrs_int(attrs, "shape", d, 0);
+        const int64_t more = size_sub(shape[d], in->shape[d]);
+        same &= shape[d] == in->shape[d];
+        if (shape[d] < 0 || more == SIZE_BAD || (more && !size_varies(more)))
+            return ctx_unequal(arena_ctx(a), in->shape[d], shape[d],
+                               ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: dimension %d: expected size %lld, got %lld",
+                                        def->name, d, (long long)shape[d], (long long)in->shape[d]));
+        put_need(&needs, more);
+        put_need(&needs, size_sub(0, more));
+    }
+    put_copy_if(out, in, n, shape, needs.at);
+    put_ivars(out, 0, n);
+    text_put(out, same ? "]" : "]:0");
+    return SOL_OK;
+}
+
 BUILDER(build_tile)
 {
     (void)nin;

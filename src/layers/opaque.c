@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "layers/build.h"
+#include "layers/reference_sized.h"
 
 /* -- running a description, with memory and messages */
 
@@ -39,49 +40,45 @@ struct opaque *layer_opaque(struct arena *a, const struct sol_layer *l)
     o->name = arena_strdup(a, l->name);
     o->kind = l->def->name;
     o->nout = l->nout;
+    o->set = layer_sets(l);
+    o->size = -1;
+    if (!(l->def->flags & LAYER_SETS) || o->set >= 0) return o;
+    o->size = attrs_int(&l->attrs, "size", 0, 0);
+    const struct sol_layer *setter = l; /* the first with this size */
+    for (const struct sol_layer *before = l->prev; before && size_varies(o->size); before = before->prev)
+        if (before->def->flags & LAYER_SETS && attrs_int(&before->attrs, "size", 0, 0) == o->size) setter = before;
+    o->setter = setter == l ? "" : arena_printf(a, ", as many as layer '%s' (%s)", setter->name, setter->def->name);
     return o;
 }
 
-/* A description for given dimensions. */
-struct instance {
-    struct reference what;
-    struct reference_index index[REFERENCE_DIMS];
-};
-
-static void all_at(int n, int64_t *size, const int64_t *dims)
+/* Sets the dimension to the number of elements that were found, or compares it. */
+static sol_status found(struct sol_ctx *ctx, const struct opaque *o, int64_t *dims, int64_t n)
 {
-    for (int i = 0; i < n; i++) size[i] = size_at(size[i], dims);
-}
-
-static const struct reference *reference_at(const struct reference *from, const int64_t *dims, struct instance *to)
-{
-    struct reference *r = &to->what;
-    if (!dims) return from;
-    *r = *from;
-    int64_t *const number[] = {&r->outer, &r->n, &r->inner, &r->keep, &r->elements, &r->rows, &r->cols, &r->rhs};
-    for (int i = 0; i < COUNT_OF(number); i++) all_at(1, number[i], dims);
-    all_at(r->ndim, r->shape, dims);
-    all_at(r->ndim, r->from, dims);
-    all_at(r->ndim, r->to, dims);
-    for (int i = 0; i < r->nindex; i++) {
-        struct reference_index *x = &to->index[i];
-        *x = from->index[i];
-        all_at(1, &x->offset, dims);
-        all_at(1, &x->limit, dims);
-        all_at(1, &x->step, dims);
-        all_at(r->ndim, x->stride, dims);
+    if (o->set >= 0) { /* before, the dimension is the most that there is memory for */
+        if (n > dims[o->set])
+            return ctx_fail(ctx, SOL_ERR_RUN, "layer '%s' (%s): it finds %lld elements, expected at most %lld", o->name,
+                            o->kind, (long long)n, (long long)dims[o->set]);
+        dims[o->set] = n;
     }
-    r->index = to->index;
-    return r;
+    if (o->size < 0) return SOL_OK;
+    const int64_t expected = dims ? size_at(o->size, dims) : o->size;
+    if (n == expected) return SOL_OK;
+    return ctx_fail(ctx, SOL_ERR_RUN, "layer '%s' (%s): it finds %lld elements, expected %lld%s", o->name, o->kind,
+                    (long long)n, (long long)expected, o->setter);
 }
 
-sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, const int64_t *dims, const void *const *in,
+static int64_t value_at(const void *dims, int64_t size)
+{
+    return size_at(size, dims);
+}
+
+sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, int64_t *dims, const void *const *in,
                             void *const *out)
 {
     char *p[SOL_MAX_DIMS + 4];
-    struct reference_bad bad;
-    struct instance instance;
-    const struct reference *a = reference_at(&o->what, dims, &instance);
+    struct reference_bad bad = {0, 0};
+    struct reference_instance instance;
+    const struct reference *a = dims ? reference_at(&o->what, value_at, dims, &instance) : &o->what;
     for (int i = 0; i < a->nin; i++) p[i] = (char *)(uintptr_t)in[i];
     for (int i = 0; i < o->nout; i++) p[a->nin + i] = out[i];
     const size_t bytes = reference_scratch(a);
@@ -89,17 +86,18 @@ sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, const i
     if (bytes && !scratch) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory for %zu bytes", o->kind, bytes);
     const enum reference_error error = a->kind->run(a, p, scratch, &bad);
     ctx_free(ctx, scratch);
-    if (!error) return SOL_OK;
+    if (!error) return found(ctx, o, dims, bad.index);
     return ctx_fail(ctx, SOL_ERR_RUN, explanation(error), o->name, o->kind, (long long)bad.index, (long long)bad.limit);
 }
 
-sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
+sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, int64_t *dims, const void *const *in,
+                     void *const *out)
 {
     struct arena *a = arena_create(ctx);
     if (!a) return ctx_check(ctx);
     const struct opaque *o = layer_opaque(a, l);
     sol_status status = ctx_check(ctx);
-    if (!status) status = layer_run_opaque(ctx, o, NULL, in, out);
+    if (!status) status = layer_run_opaque(ctx, o, dims, in, out);
     arena_destroy(a);
     return status;
 }

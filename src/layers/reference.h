@@ -45,6 +45,7 @@ struct reference {
      * positions as int64_t. Stable; NaN is the largest. */
     int32_t down;
     int64_t outer, n, inner, keep;
+    /* NONZERO: the positions in an array of `shape` that are not zero; `keep` of them have room. */
     /* SCATTER: output = input 0 of `elements` elements; then for each element of the walk over `shape`, in order, one
      * of input `values` is joined with one of the output. */
     int32_t mode, values, ndim, nindex;
@@ -62,7 +63,8 @@ enum reference_error {
     REFERENCE_INDEFINITE, /* a matrix is not positive definite */
     REFERENCE_DIVERGED    /* an iteration does not end: there are NaN or infinities */
 };
-struct reference_bad { /* the index and what it should be below; the matrix, counted through, and the pivot, from 1 */
+struct reference_bad { /* no error: the number of elements that were found; else the index and what it should be below;
+                          the matrix, counted through, and the pivot, from 1 */
     int64_t index, limit;
 };
 struct reference_kind {
@@ -81,6 +83,7 @@ extern const struct reference_kind reference_lu, reference_lu_solve, reference_s
 extern const struct reference_kind reference_cholesky, reference_triangular;
 extern const struct reference_kind reference_qr, reference_reflectors, reference_reflected;
 extern const struct reference_kind reference_ctc;
+extern const struct reference_kind reference_nonzero;
 extern const struct reference_kind reference_eigh, reference_svd, reference_pinv, reference_matrix_exp;
 #endif
 

@@ -111,6 +111,12 @@ BUILDER(build_nll)
     return SOL_OK;
 }
 
+static void put_share(struct text *out, double of, int64_t n) /* of / n */
+{
+    put_number(out, size_varies(n) ? of : of / (double)MAX(n, 1));
+    if (size_varies(n)) text_put(out, "/%lld", (long long)n);
+}
+
 BUILDER(build_cross_entropy)
 {
     struct loss l;
@@ -126,9 +132,8 @@ BUILDER(build_cross_entropy)
     }
     text_put(out, "%s(d[%s]-x[%s t[%s]%s])", l.weighted ? arena_printf(a, "w[t[%s]] * ", at) : "", at, l.n, at, l.rest);
     if (smoothing != 0) {
-        int64_t classes = in[0].shape[in[0].ndim > 1];
         text_put(out, " + ");
-        put_number(out, smoothing / (double)MAX(classes, 1));
+        put_share(out, smoothing, in[0].shape[in[0].ndim > 1]);
         text_put(out, " * (sum[C] %s(d[%s]-x[%s C%s]))", l.weighted ? "w[C] * " : "", at, l.n, l.rest);
     }
     text_put(out, "); ");

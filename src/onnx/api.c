@@ -7,8 +7,13 @@
 
 enum { MOST_READINGS = 100 };
 
+struct findings { /* of earlier readings */
+    struct free_dims dims;
+    struct wanted wanted;
+};
+
 static sol_status translate_once(struct sol_onnx *model, const char *folder, const struct sol_onnx_options *options,
-                                 struct free_dims *dims, bool *out_again)
+                                 struct findings *found, bool *out_again)
 {
     struct arena *a = model->arena;
     struct reader r = {.model = model,
@@ -22,25 +27,32 @@ static sol_status translate_once(struct sol_onnx *model, const char *folder, con
                        .leaves = map_create(a),
                        .names = map_create(a),
                        .counts = map_create(a),
-                       .free_dims = options && options->vary ? dims : NULL};
-    dims->reading++;
+                       .origins = map_create(a),
+                       .wanted = &found->wanted,
+                       .free_dims = options && options->vary ? &found->dims : NULL};
+    found->dims.reading++;
     const sol_status status = model_translate(&r);
-    *out_again = status && r.free_dims && vary_resolve(&r);
-    return status;
+    const bool values = status && values_resolve(&r);
+    if (values) found->dims.dims.n = 0; /* the arrays of the call say other sizes for the example */
+    *out_again = values || (status && r.free_dims && vary_resolve(&r));
+    return status && r.free_dims && !*out_again ? ctx_fail(r.ctx, status, "%s", vary_named(&r, sol_error(r.ctx)))
+                                                : status;
 }
 
-/* Where sizes vary, what cannot is found out by trying: the model is read again with what the error says. */
+/* Which sizes cannot vary, and which values of a call are needed, is found out by trying: the model is read again with
+ * what the error says. */
 static sol_status translate(struct sol_onnx *model, const char *folder, const struct sol_onnx_options *options)
 {
-    struct free_dims dims = {0};
+    struct findings found = {0};
     bool again = true;
     sol_status status = SOL_OK;
     for (int i = 0; i < MOST_READINGS && again; i++) {
         if (model->graph) sol_graph_destroy(model->graph);
         model->graph = NULL;
         model->params.n = model->inputs.n = model->outputs.n = model->weights.n = 0;
-        model->operators.n = model->open.n = 0;
-        status = translate_once(model, folder, options, &dims, &again);
+        model->operators.n = model->open.n = model->places.n = 0;
+        model->taken.n = 0;
+        status = translate_once(model, folder, options, &found, &again);
     }
     return status;
 }
@@ -131,6 +143,22 @@ struct sol_io sol_onnx_input(const struct sol_onnx *model, int i)
 struct sol_io sol_onnx_output(const struct sol_onnx *model, int i)
 {
     return model->outputs.at[i];
+}
+
+int sol_onnx_place(const struct sol_onnx *model, int i)
+{
+    return i >= 0 && i < model->places.n ? model->places.at[i] : -1;
+}
+
+const struct sol_onnx_value *sol_onnx_taken(const struct sol_onnx *model, int i)
+{
+    return i >= 0 && i < model->taken.n ? &model->taken.at[i].value : NULL;
+}
+
+int64_t sol_onnx_taken_size(const struct sol_onnx *model, int i, int k)
+{
+    const struct taken *t = i >= 0 && i < model->taken.n ? &model->taken.at[i] : NULL;
+    return t && t->sizes ? t->sizes[k] : -1;
 }
 
 int sol_onnx_weights(const struct sol_onnx *model)

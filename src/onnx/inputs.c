@@ -11,18 +11,11 @@ static int64_t given_size(const struct reader *r, const char *name)
     return -1;
 }
 
-static const struct sol_onnx_value *fixed_value(const struct reader *r, const char *input)
-{
-    for (int i = 0; r->options && i < r->options->nvalues; i++)
-        if (!strcmp(r->options->values[i].name, input)) return &r->options->values[i];
-    return NULL;
-}
-
 /* The sizes of one input from the file or from "input.axis"; -1: open. Records the sizes of symbols. */
 static sol_status read_dims(struct reader *r, const char *input, const Onnx__Shape *shape, struct map *symbols,
                             int64_t *out)
 {
-    const struct sol_onnx_value *fixed = fixed_value(r, input);
+    const struct sol_onnx_value *fixed = value_fixed(r, input);
     if (fixed && fixed->ndim != (int)shape->n_dim)
         return ctx_fail(r->ctx, SOL_ERR_INVALID, "input '%s': expected a value of %zu dimensions, got %d", input,
                         shape->n_dim, fixed->ndim);
@@ -57,7 +50,20 @@ static int64_t array_size(const struct reader *r, const char *input, int number,
         if (given->name ? strcmp(given->name, input) : given->input != number) continue;
         return (int64_t)axis < given->ndim ? given->shape[axis] : -1;
     }
+    /* where values of the call become sizes, their examples must fit those of the other inputs */
+    for (int i = 0; r->options && r->free_dims && r->wanted->values.n && i < r->options->noffered; i++) {
+        const struct sol_onnx_value *given = &r->options->offered[i];
+        if (given->name ? strcmp(given->name, input) : i != number) continue;
+        return (int64_t)axis < given->ndim ? given->shape[axis] : -1;
+    }
     return -1;
+}
+
+static bool is_given(const struct reader *r, const char *input) /* by a value of the options */
+{
+    for (int i = 0; r->options && i < r->options->nvalues; i++)
+        if (!strcmp(r->options->values[i].name, input)) return true;
+    return false;
 }
 
 struct open { /* one that the file leaves open */
@@ -83,7 +89,7 @@ static int find_open(struct reader *r, const struct scope *s, const Onnx__Graph 
     for (size_t k = 0; k < g->n_input; k++) {
         const Onnx__ValueInfo *m = g->input[k];
         if (map_get(s->values, m->name)) continue; /* a weight's default */
-        int place = fixed_value(r, m->name) ? -1 : number++;
+        int place = is_given(r, m->name) ? -1 : number++;
         const Onnx__Shape *shape = m->type && m->type->tensor_type ? m->type->tensor_type->shape : NULL;
         for (size_t i = 0; shape && i < shape->n_dim; i++) {
             const char *symbol = shape->dim[i]->dim_param;
@@ -187,7 +193,7 @@ static sol_status add_input(struct reader *r, struct scope *s, const Onnx__Value
         status = ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "the model does not say how many dimensions it has");
     else
         status = dtype_read(r->ctx, type->elem_type, "input", &dtype);
-    const struct sol_onnx_value *fixed = fixed_value(r, m->name);
+    const struct sol_onnx_value *fixed = value_fixed(r, m->name);
     if (!status && fixed) {
         struct data *d = NEW(r->arena, struct data);
         if (fixed->dtype != dtype)
@@ -196,15 +202,15 @@ static sol_status add_input(struct reader *r, struct scope *s, const Onnx__Value
         *d = (struct data){.dtype = dtype, .ndim = fixed->ndim};
         memcpy(d->shape, dims, (size_t)fixed->ndim * sizeof *dims);
         TRY(shape_elements(r->ctx, d->ndim, d->shape, &d->elements));
-        d->at = arena_memdup(r->arena, fixed->data, (size_t)d->elements * dtype_def(dtype)->bytes);
-        v->data = d;
-        return ctx_check(r->ctx);
+        return value_take(r, m->name, d, v);
     }
     if (!status) {
         TRY(sol_graph_input(r->graph, m->name, dtype, (int)type->shape->n_dim, dims, &v->t));
         map_set_int(r->leaves, (uintptr_t)v->t, r);
         PUSH(r->model->arena, r->model->inputs, io_of(r, m->name, v->t));
-        return SOL_OK;
+        PUSH(r->model->arena, r->model->places, value_place(r, m->name));
+        value_note(r, m->name, v->t);
+        return ctx_check(r->ctx);
     }
     if (status != SOL_ERR_UNSUPPORTED) return ctx_where(r->ctx, status, "input '%s': ", m->name);
     v->rejected = true;

@@ -217,7 +217,7 @@ bool nd_is_known(struct node *n, int i)
     return nd_has(n, i) && known_data(n, n->in[i], &d);
 }
 
-static bool require(struct node *n, int i, const char *what, int most, struct data *d)
+static bool require(struct node *n, int i, const char *what, int least, int most, struct data *d)
 {
     if (n->status) return false;
     if (!nd_has(n, i)) {
@@ -228,8 +228,10 @@ static bool require(struct node *n, int i, const char *what, int most, struct da
     if (!known_data(n, n->in[i], d)) {
         int64_t a, b;
         const bool size = sol_error_sizes(n->r->ctx, &a, &b); /* does a size that varies hide it? */
-        nd_reject(n, size ? "%s depends on the size %lld" : "%s depends on what is computed while running", what,
-                  (long long)a);
+        if (size)
+            nd_reject(n, "%s depends on the size %lld", what, (long long)a);
+        else
+            nd_reject(n, "%s depends on %s", what, value_origin(n->r, n->in[i], least));
         if (size) ctx_unequal(n->r->ctx, a, b, n->status);
         return false;
     }
@@ -238,10 +240,10 @@ static bool require(struct node *n, int i, const char *what, int most, struct da
     return !n->status;
 }
 
-int known_ints(struct node *n, int i, const char *what, int most, int64_t *out)
+int known_sizes(struct node *n, int i, const char *what, int least, int most, int64_t *out)
 {
     struct data d;
-    if (!require(n, i, what, most, &d)) return 0;
+    if (!require(n, i, what, least, most, &d)) return 0;
     if (dtype_def(d.dtype)->is_float) {
         nd_invalid(n, "%s: expected integers, got type %s", what, dtype_name(d.dtype));
         return 0;
@@ -250,15 +252,30 @@ int known_ints(struct node *n, int i, const char *what, int most, int64_t *out)
     return (int)d.elements;
 }
 
+int known_ints(struct node *n, int i, const char *what, int most, int64_t *out)
+{
+    const int count = known_sizes(n, i, what, 1, most, out);
+    for (int k = 0; k < count; k++)
+        if (!nd_fixed(n, out[k], what)) return 0;
+    return count;
+}
+
 int known_reals(struct node *n, int i, const char *what, int most, double *out)
 {
     struct data d;
-    if (!require(n, i, what, most, &d)) return 0;
+    if (!require(n, i, what, 1, most, &d)) return 0;
     for (int k = 0; k < (int)d.elements; k++) {
         out[k] = data_real(&d, k);
         if (d.dtype == SOL_I64 && !nd_fixed(n, data_int(&d, k), what)) return 0;
     }
     return (int)d.elements;
+}
+
+int64_t known_size(struct node *n, int i, const char *what, int64_t otherwise)
+{
+    int64_t v = otherwise;
+    if (nd_has(n, i) && known_sizes(n, i, what, 0, 1, &v) != 1) nd_invalid(n, "%s: expected one value", what);
+    return v;
 }
 
 int64_t known_int(struct node *n, int i, const char *what, int64_t otherwise)
@@ -337,6 +354,7 @@ bool nd_is_float(tensor t)
 
 int nd_axis_of(struct node *n, int64_t axis, int of_rank)
 {
+    if (!nd_fixed(n, axis, "an axis")) return 0;
     if (axis >= -of_rank && axis < of_rank) return (int)(axis < 0 ? axis + of_rank : axis);
     nd_invalid(n, "axis %lld: expected %d to %d", (long long)axis, -of_rank, of_rank - 1);
     return 0;
@@ -357,6 +375,15 @@ static void note_cheap(struct node *n, int nin, tensor const *inputs, int nout, 
     for (int i = 0; i < nout; i++) map_set_int(n->r->cheap, (uintptr_t)out[i], n->r);
 }
 
+/* What depends on values of a call that may become known. */
+static void note_origins(struct node *n, int nin, tensor const *inputs, int nout, tensor const *out)
+{
+    uintptr_t origins = 0;
+    for (int i = 0; i < nin; i++)
+        if (inputs[i]) origins |= (uintptr_t)map_get_int(n->r->origins, (uintptr_t)inputs[i]);
+    for (int i = 0; i < nout && origins; i++) map_set_int(n->r->origins, (uintptr_t)out[i], (void *)origins);
+}
+
 void nd_make_all(struct node *n, const struct nd_layer *l, int nout, tensor *out)
 {
     for (int i = 0; i < nout; i++) out[i] = NULL;
@@ -364,7 +391,9 @@ void nd_make_all(struct node *n, const struct nd_layer *l, int nout, tensor *out
     n->status = sol_graph_layer(
         n->r->graph, &(struct sol_new_layer){l->kind, l->nin, l->inputs, l->nattr, l->attrs, n->label, n->where}, nout,
         out);
-    if (!n->status) note_cheap(n, l->nin, l->inputs, nout, out);
+    if (n->status) return;
+    note_cheap(n, l->nin, l->inputs, nout, out);
+    note_origins(n, l->nin, l->inputs, nout, out);
 }
 
 tensor nd_make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs)
@@ -446,6 +475,17 @@ tensor nd_cast(struct node *n, tensor x, enum sol_dtype t)
 {
     if (n->status || nd_type_of(x) == t) return x;
     return nd_make(n, "Cast", IN(x), WITH(TEXT("to", dtype_def(t)->name)));
+}
+
+tensor nd_exactly(struct node *n, tensor x, int axis, int64_t size)
+{
+    int64_t shape[SOL_MAX_DIMS];
+    const int r = nd_shape_of(x, shape);
+    if (n->status || shape[axis] == size) return x;
+    const bool values = vary_has_value(n->r, size) || vary_has_value(n->r, shape[axis]);
+    if (!values || !size_varies(size_sub(size, shape[axis]))) return x;
+    shape[axis] = size;
+    return nd_make(n, "Exactly", IN(x), WITH(INTS("shape", r, shape)));
 }
 
 static bool has_shape(tensor x, int ndim, const int64_t *shape)

@@ -31,7 +31,7 @@ static bool known_truth(struct node *n, struct value *v, bool *out)
 {
     struct data d;
     if (!known_data(n, v, &d) || d.elements != 1 || dtype_def(d.dtype)->is_float) {
-        if (!n->status) nd_reject(n, "the condition depends on what is computed while running");
+        if (!n->status) nd_reject(n, "the condition depends on %s", value_origin(n->r, v, 1));
         return false;
     }
     *out = data_int(&d, 0);

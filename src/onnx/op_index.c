@@ -9,7 +9,7 @@ static bool gather_one(struct node *n, tensor x, int axis)
 {
     int64_t i;
     if (!nd_is_known(n, 1) || nd_rank(nd_in(n, 1)) || nd_elements(nd_in(n, 1)) != 1) return false;
-    known_ints(n, 1, "indices", 1, &i);
+    known_sizes(n, 1, "indices", 0, 1, &i);
     const int64_t size = nd_size(x, axis);
     if (!size_varies(size) && !size_varies(i)) {
         if (n->status || i < -size || i >= size) return false;

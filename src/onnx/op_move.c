@@ -61,7 +61,7 @@ sol_status op_constant(struct node *n)
 sol_status op_constant_of_shape(struct node *n)
 {
     int64_t shape[MOST], one = 1;
-    int r = known_ints(n, 0, "the shape", MOST, shape);
+    int r = known_sizes(n, 0, "the shape", 0, MOST, shape);
     struct data d = {.dtype = SOL_F32, .elements = 1, .at = &(float){0}};
     const Onnx__Attribute *a = nd_attr(n, "value", ATTR_T);
     if (a) TRY(data_read(n->r->ctx, n->r->arena, a->t, n->r->folder, &d));
@@ -80,7 +80,7 @@ sol_status op_constant_of_shape(struct node *n)
 /* From start to limit, of which one varies, by whole steps. */
 static sol_status range_of_sizes(struct node *n)
 {
-    const int64_t start = known_int(n, 0, "start", 0), limit = known_int(n, 1, "limit", 0);
+    const int64_t start = known_size(n, 0, "start", 0), limit = known_size(n, 1, "limit", 0);
     const int64_t delta = known_int(n, 2, "delta", 1);
     if (!nd_fixed(n, delta, "delta")) return n->status;
     if (!delta) return nd_invalid(n, "delta is 0");
@@ -103,7 +103,10 @@ sol_status op_range(struct node *n)
 {
     enum sol_dtype t = nd_type_of(nd_in(n, 0));
     attr_skip(n, "stash_type");
-    if (is_varying(n, 0) || is_varying(n, 1)) return range_of_sizes(n);
+    if (t == SOL_I64) /* asks for all, which may vary then */
+        for (int i = 0; i < 3; i++) known_size(n, i, i == 2 ? "delta" : i ? "limit" : "start", 0);
+    if (n->status) return n->status;
+    if (is_varying(n, 0) || is_varying(n, 1) || is_varying(n, 2)) return range_of_sizes(n);
     double start = known_real(n, 0, "start", 0), limit = known_real(n, 1, "limit", 0),
            delta = known_real(n, 2, "delta", 1);
     if (n->status) return n->status;
@@ -139,7 +142,7 @@ sol_status op_reshape(struct node *n)
 {
     int64_t shape[MOST], now[MOST];
     tensor x = nd_in(n, 0);
-    int r = known_ints(n, 1, "the shape", MOST, shape), from = nd_shape_of(x, now), open = -1;
+    int r = known_sizes(n, 1, "the shape", 1, MOST, shape), from = nd_shape_of(x, now), open = -1;
     bool zero = attr_flag(n, "allowzero", 0);
     if (n->status) return n->status;
     int64_t count = 1;
@@ -154,13 +157,17 @@ sol_status op_reshape(struct node *n)
         else if ((count = size_mul(count, shape[i])) == SIZE_BAD)
             return nd_invalid(n, "the shape is too large");
     }
+    int64_t all = nd_elements(x);
+    const int64_t whole = open < 0 ? count : count ? size_mul(size_floor_div(all, count), count) : SIZE_BAD;
+    if (all != whole && whole != SIZE_BAD) { /* if values of the call decide, it is compared then */
+        tensor flat = nd_exactly(n, nd_reshape(n, x, 1, &all), 0, whole);
+        if (flat && nd_size(flat, 0) == whole) x = flat, all = whole;
+    }
     if (open >= 0) {
-        const int64_t all = nd_elements(x);
         shape[open] = count ? size_exact_div(all, count) : SIZE_BAD;
         if (shape[open] == SIZE_BAD) {
             nd_invalid(n, "%lld elements do not fit the shape", (long long)all);
-            const int64_t fit = count ? size_mul(size_floor_div(all, count), count) : -1;
-            return ctx_unequal(n->r->ctx, all, fit, n->status);
+            return ctx_unequal(n->r->ctx, all, count ? whole : -1, n->status);
         }
     }
     nd_give(n, 0, nd_reshape(n, x, r, shape));
@@ -246,7 +253,7 @@ sol_status op_expand(struct node *n)
 {
     int64_t shape[MOST], now[MOST];
     tensor x = nd_in(n, 0);
-    int r = known_ints(n, 1, "the shape", MOST, shape), from = nd_shape_of(x, now);
+    int r = known_sizes(n, 1, "the shape", 1, MOST, shape), from = nd_shape_of(x, now);
     if (n->status) return n->status;
     if (from > r) {
         memmove(shape + (from - r), shape, (size_t)r * sizeof *shape);
@@ -269,7 +276,7 @@ sol_status op_tile(struct node *n)
 {
     int64_t repeats[MOST];
     tensor x = nd_in(n, 0);
-    int count = known_ints(n, 1, "repeats", MOST, repeats);
+    int count = known_sizes(n, 1, "repeats", 1, MOST, repeats);
     if (n->status) return n->status;
     if (count != nd_rank(x)) return nd_invalid(n, "repeats: expected %d values, got %d", nd_rank(x), count);
     nd_give(n, 0, nd_make(n, "Tile", IN(x), WITH(INTS("n", count, repeats))));
@@ -295,7 +302,7 @@ sol_status op_split(struct node *n)
     int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x)), parts = n->nout;
     int64_t *sizes = NEW_ARRAY(n->r->arena, int64_t, parts + 1);
     int count = attr_ints(n, "split", parts, sizes);
-    if (count < 0 && nd_has(n, 1)) count = known_ints(n, 1, "split", parts, sizes);
+    if (count < 0 && nd_has(n, 1)) count = known_sizes(n, 1, "split", 0, parts, sizes);
     int64_t asked = attr_int(n, "num_outputs", parts), whole = nd_size(x, axis);
     if (n->status) return n->status;
     if ((count >= 0 && count != parts) || asked != parts || !parts)
@@ -312,7 +319,8 @@ sol_status op_split(struct node *n)
             return nd_invalid(n, "sizes do not add up to %lld", (long long)whole);
         sum = size_add(sum, sizes[i]);
     }
-    if (!nd_equal(n, whole, sum, "the sum of the sizes")) return n->status;
+    x = nd_exactly(n, x, axis, sum);
+    if (!nd_equal(n, nd_size(x, axis), sum, "the sum of the sizes")) return n->status;
     tensor *out = NEW_ARRAY(n->r->arena, tensor, parts);
     nd_make_all(n, &(struct nd_layer){"Split", IN(x), WITH(INT("axis", axis), INTS("sizes", parts, sizes))}, parts,
                 out);
@@ -366,7 +374,7 @@ sol_status op_slice_attributes(struct node *n)
 sol_status op_slice(struct node *n)
 {
     int64_t axes[MOST], starts[MOST], ends[MOST], steps[MOST];
-    int count = known_ints(n, 1, "starts", MOST, starts), to = known_ints(n, 2, "ends", MOST, ends);
+    int count = known_sizes(n, 1, "starts", 0, MOST, starts), to = known_sizes(n, 2, "ends", 0, MOST, ends);
     int given = nd_has(n, 3) ? known_ints(n, 3, "axes", MOST, axes) : -1;
     int stepped = nd_has(n, 4) ? known_ints(n, 4, "steps", MOST, steps) : -1;
     if (n->status) return n->status;
@@ -410,7 +418,7 @@ sol_status op_pad(struct node *n)
     int64_t pads[2 * MOST], axes[MOST], p[MOST] = {0}, q[MOST] = {0};
     tensor x = nd_in(n, 0);
     const char *mode = attr_text(n, "mode", "constant");
-    int r = nd_rank(x), count = known_ints(n, 1, "pads", 2 * MOST, pads), given = r;
+    int r = nd_rank(x), count = known_sizes(n, 1, "pads", 0, 2 * MOST, pads), given = r;
     double value = nd_has(n, 2) && !strcmp(mode, "constant") ? known_real(n, 2, "constant_value", 0) : 0;
     for (int i = 0; i < r; i++) axes[i] = i;
     if (nd_has(n, 3)) given = known_ints(n, 3, "axes", MOST, axes);

@@ -98,7 +98,7 @@ sol_status op_top_k(struct node *n)
 {
     tensor x = nd_in(n, 0), out[2];
     int axis = nd_axis_of(n, attr_int(n, "axis", -1), nd_rank(x));
-    int64_t k = n->version < 10 ? attr_int(n, "k", 0) : known_int(n, 1, "k", 0);
+    int64_t k = n->version < 10 ? attr_int(n, "k", 0) : known_size(n, 1, "k", 0);
     bool largest = attr_flag(n, "largest", 1);
     attr_skip(n, "sorted"); /* sorted=0 leaves the order open */
     if (n->version < 10 && n->nin > 1) return nd_invalid(n, "expected one input");

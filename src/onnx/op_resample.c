@@ -143,7 +143,7 @@ static void read_sizes(struct node *n, tensor x, struct resize *z, int count, co
     int64_t sizes[MOST];
     bool by_size = !is_empty(n, 3);
     if (!by_size && is_empty(n, 2)) nd_invalid(n, "either scales or sizes must be given");
-    int given = by_size ? known_ints(n, 3, "sizes", MOST, sizes) : known_reals(n, 2, "scales", MOST, scales);
+    int given = by_size ? known_sizes(n, 3, "sizes", 1, MOST, sizes) : known_reals(n, 2, "scales", MOST, scales);
     if (given != count) nd_invalid(n, "expected %d sizes or scales, got %d", count, given);
     for (int i = 0; i < count && !n->status; i++) {
         int a = (int)axes[i];
@@ -200,7 +200,7 @@ sol_status op_grid_sample(struct node *n)
 sol_status op_affine_grid(struct node *n)
 {
     int64_t shape[MOST];
-    int count = known_ints(n, 1, "size", MOST, shape);
+    int count = known_sizes(n, 1, "size", 1, MOST, shape);
     bool align = attr_flag(n, "align_corners", 0);
     if (!n->status && count != 4 && count != 5) return nd_invalid(n, "size: expected 4 or 5 values, got %d", count);
     nd_give(n, 0,

@@ -57,7 +57,8 @@ struct open_dim {
 struct free_dim {
     const char *name, *why; /* why: the first cause of `same` or `fixed` */
     struct size_dim dim;
-    bool given;    /* dim.hint is an array's size, or one from the options */
+    bool given;    /* dim.hint is an array's size, an element of one, or from the options */
+    bool value;    /* an element of an input */
     int64_t fixed; /* its size; -1: it varies */
     int same;      /* number of the dimension that it equals; -1: none */
     int64_t size;  /* in the graph of reading number `reading` */
@@ -66,6 +67,12 @@ struct free_dim {
 struct free_dims {
     VECTOR(struct free_dim) dims;
     int reading; /* the number of the present one, from 1 */
+};
+/* An input of a call that the graph does not have: its value is part of the graph. */
+struct taken {
+    struct sol_onnx_value value;
+    const int64_t *sizes; /* its elements in the graph: numbers, and sizes that vary; NULL: the value */
+    int place;            /* among the arrays of a call */
 };
 struct sol_onnx {
     struct sol_ctx *ctx;
@@ -76,6 +83,8 @@ struct sol_onnx {
     VECTOR(struct sol_io) inputs, outputs, weights;
     VECTOR(struct operator_count *) operators;
     VECTOR(struct open_dim) open;
+    VECTOR(int) places; /* of `inputs`, among the arrays of a call */
+    VECTOR(struct taken) taken;
     const char *about;
 };
 struct value {
@@ -102,6 +111,14 @@ struct scope {
     const char *place; /* "" or "in function f: " */
     int depth;
 };
+/* values.c: inputs of a call that decide about shapes, so that their values have to be known. */
+struct wanted_value {
+    const char *name;
+    int64_t least; /* of an element that varies */
+};
+struct wanted {
+    VECTOR(struct wanted_value) values; /* found out by earlier readings */
+};
 struct reader { /* lives while the model is loaded */
     struct sol_onnx *model;
     struct sol_ctx *ctx;
@@ -117,7 +134,12 @@ struct reader { /* lives while the model is loaded */
     struct map *counts;    /* operators by name */
     int64_t nodes;         /* translated so far: functions that call functions may be many more than the file is long */
     VECTOR(struct problem *) problems;
-    bool located;                /* the error says which node it belongs to */
+    bool located; /* the error says which node it belongs to */
+    struct wanted *wanted;
+    VECTOR(const char *) small;  /* inputs whose values a call may tell, by bit */
+    struct map *origins;         /* of tensors: which of these they depend on, as bits */
+    uint64_t missing;            /* which of these decide about shapes, in this reading */
+    uint64_t missing_zero;       /* among them: where 0 is usual */
     struct free_dims *free_dims; /* NULL: no dimension varies */
     struct {
         bool set;
@@ -127,7 +149,16 @@ struct reader { /* lives while the model is loaded */
 };
 /* vary.c: the size of an open dimension. `hint` < 1: nobody says one. */
 sol_status vary_size(struct reader *r, const char *name, int64_t hint, int64_t guess, int64_t *out_size);
+struct element {
+    const char *name; /* "shape[0]" */
+    int64_t value, least;
+};
+/* The size for an element of an input: a dimension, or its value if that is below `least` or too large. */
+sol_status vary_value(struct reader *r, const struct element *e, int64_t *out_size);
+bool vary_has_value(const struct reader *r, int64_t size);      /* does it depend on an element of an input? */
 const char *vary_why(const struct reader *r, const char *name); /* NULL: nothing is known about it */
+/* A message with the names of dimensions in place of their numbers, which are of this reading alone. */
+const char *vary_named(const struct reader *r, const char *message);
 /* Makes what follows from the error of a reading. False: nothing does. */
 bool vary_resolve(struct reader *r);
 struct problem { /* nodes that were rejected for the same reason */
@@ -146,6 +177,18 @@ sol_status model_translate(struct reader *r);
 sol_status scope_define(struct reader *r, struct scope *s, const char *name, struct value *v);
 sol_status scope_add_inputs(struct reader *r, struct scope *s, const Onnx__Graph *g);
 struct value *value_of_data(struct reader *r, const char *name, const struct data *d);
+/* values.c. What a value depends on that must be known and is not; a further reading takes it from the call if it can.
+ * least: the smallest number that is usual, 0 or 1. */
+const char *value_origin(struct reader *r, const struct value *v, int least);
+/* After a reading that failed: are there more values to take from the call? */
+bool values_resolve(struct reader *r);
+int value_place(const struct reader *r, const char *input); /* the number of an input among the arrays of a call */
+/* The value of an input that is known: from the options, or from the call if shapes depend on it. NULL: it is not. */
+const struct sol_onnx_value *value_fixed(const struct reader *r, const char *input);
+/* Makes the value of an input part of the graph; d: its type and shape. */
+sol_status value_take(struct reader *r, const char *name, struct data *d, struct value *v);
+/* Notes an input of few elements: shapes may depend on its value. */
+void value_note(struct reader *r, const char *input, const struct sol_tensor *t);
 /* Translates nodes in order; what they make is known in the scope afterwards. */
 sol_status translate_nodes(struct reader *r, struct scope *s, size_t n, Onnx__Node *const *nodes);
 /* Translates a graph inside a node, in a scope inside s, its inputs being `inputs`; out_values gets one for each
@@ -205,10 +248,14 @@ bool nd_wants(const struct node *n, int i); /* has output i a name? */
 
 /* Values known while reading. */
 bool nd_is_known(struct node *n, int i);
-bool known_data(struct node *n, struct value *v, struct data *out);              /* v may be NULL */
-int known_ints(struct node *n, int i, const char *what, int most, int64_t *out); /* how many; fails if not known */
+bool known_data(struct node *n, struct value *v, struct data *out); /* v may be NULL */
+/* These return how many there are, and fail if they are not known. Sizes may vary; where they are elements of an input,
+ * these are `least` at least: 0 or 1. */
+int known_sizes(struct node *n, int i, const char *what, int least, int most, int64_t *out);
+int known_ints(struct node *n, int i, const char *what, int most, int64_t *out);
 int known_reals(struct node *n, int i, const char *what, int most, double *out);
-int64_t known_int(struct node *n, int i, const char *what, int64_t otherwise); /* otherwise: the input is missing */
+int64_t known_size(struct node *n, int i, const char *what, int64_t otherwise); /* otherwise: the input is missing */
+int64_t known_int(struct node *n, int i, const char *what, int64_t otherwise);
 double known_real(struct node *n, int i, const char *what, double otherwise);
 
 /* Shapes. An axis is counted from the front in what axis_of returns. */
@@ -281,6 +328,8 @@ tensor nd_a_size(struct node *n, enum sol_dtype t, int64_t size);               
 tensor nd_constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, const void *data);
 tensor nd_fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v);
 tensor nd_cast(struct node *n, tensor x, enum sol_dtype t);
+/* x, where `size` depends on values of a call, which must then make it the size of the axis. Otherwise x as it is. */
+tensor nd_exactly(struct node *n, tensor x, int axis, int64_t size);
 tensor nd_reshape(struct node *n, tensor x, int ndim, const int64_t *shape);
 tensor nd_permute(struct node *n, tensor x, const int64_t *perm);
 tensor nd_swap(struct node *n, tensor x, int a, int b); /* two axes */

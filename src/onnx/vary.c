@@ -1,22 +1,32 @@
 /* Open dimensions that vary. Each is a dimension of the graph until a node needs it to be a number, or to equal another
  * one: sol_error_sizes then tells which two sizes must be equal. What follows is noted, and the model is read again. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "onnx/reader.h"
 
 #define MOST_SIZE INT32_MAX /* of a dimension: exporters write 2^31-1 for "up to the end" */
 
-static struct free_dim *find(const struct reader *r, const char *name)
+static struct free_dim *find(const struct reader *r, const char *name, bool value)
 {
-    for (int i = 0; i < r->free_dims->dims.n; i++)
-        if (!strcmp(r->free_dims->dims.at[i].name, name)) return &r->free_dims->dims.at[i];
+    for (int i = 0; i < r->free_dims->dims.n; i++) {
+        struct free_dim *d = &r->free_dims->dims.at[i];
+        if (d->value == value && !strcmp(d->name, name)) return d;
+    }
     return NULL;
 }
 
 const char *vary_why(const struct reader *r, const char *name)
 {
-    const struct free_dim *d = r->free_dims ? find(r, name) : NULL;
+    const struct free_dim *d = r->free_dims ? find(r, name, false) : NULL;
     return d ? d->why : NULL;
+}
+
+/* Makes the hint a size that is possible. */
+static void fit_hint(struct size_dim *d)
+{
+    d->hint = ceil_div(MAX(d->hint, d->min), d->multiple) * d->multiple;
+    d->hint = MIN(d->hint, d->max / d->multiple * d->multiple);
 }
 
 /* Declares a dimension in this reading's graph. */
@@ -37,22 +47,56 @@ static sol_status declare(struct reader *r, struct free_dim *d)
     return SOL_OK;
 }
 
-sol_status vary_size(struct reader *r, const char *name, int64_t hint, int64_t guess, int64_t *out_size)
+/* What the options say about a dimension. */
+static void take_limits(const struct reader *r, struct free_dim *d)
 {
-    struct free_dim *d = find(r, name);
+    for (int i = 0; i < r->options->nlimits; i++) {
+        const struct sol_dim_limits *l = &r->options->limits[i].limits;
+        if (strcmp(r->options->limits[i].name, d->name) != 0) continue;
+        d->dim.min = MAX(d->dim.min, l->min);
+        if (l->max) d->dim.max = MIN(d->dim.max, l->max);
+        if (l->multiple) d->dim.multiple = l->multiple;
+        if (l->hint) d->dim.hint = l->hint, d->given = true;
+    }
+    fit_hint(&d->dim);
+}
+
+/* The size in this reading's graph of a dimension that was found, or of a new one like `made`. */
+static sol_status size_of(struct reader *r, struct free_dim made, int64_t *out_size)
+{
+    struct free_dim *d = find(r, made.name, made.value);
     if (!d) {
-        const int64_t size = hint > 0 ? hint : guess;
-        const struct free_dim made = {.name = arena_strdup(r->arena, name),
-                                      .dim = {.hint = size, .min = 1, .max = MOST_SIZE, .multiple = 1},
-                                      .given = hint > 0,
-                                      .fixed = hint ? -1 : 0,
-                                      .same = -1};
+        made.name = arena_strdup(r->arena, made.name);
+        take_limits(r, &made);
         PUSH(r->arena, r->free_dims->dims, made);
-        d = find(r, name);
+        d = find(r, made.name, made.value);
     }
     if (d->reading != r->free_dims->reading) TRY(declare(r, d));
     *out_size = d->size;
     return ctx_check(r->ctx);
+}
+
+sol_status vary_size(struct reader *r, const char *name, int64_t hint, int64_t guess, int64_t *out_size)
+{
+    const int64_t size = hint > 0 ? hint : guess;
+    const struct free_dim made = {.name = name,
+                                  .dim = {.hint = size, .min = 1, .max = MOST_SIZE, .multiple = 1},
+                                  .given = hint > 0,
+                                  .fixed = hint ? -1 : 0,
+                                  .same = -1};
+    return size_of(r, made, out_size);
+}
+
+sol_status vary_value(struct reader *r, const struct element *e, int64_t *out_size)
+{
+    const struct free_dim made = {.name = e->name,
+                                  .dim = {.hint = e->value, .min = e->least, .max = MOST_SIZE, .multiple = 1},
+                                  .given = true,
+                                  .value = true,
+                                  .fixed = -1,
+                                  .same = -1};
+    *out_size = e->value;
+    return e->value < e->least || e->value > MOST_SIZE ? SOL_OK : size_of(r, made, out_size);
 }
 
 /* -- what follows from two sizes that must be equal */
@@ -65,6 +109,33 @@ static struct free_dim *numbered(const struct reader *r, int index)
         if (d->reading == r->free_dims->reading && d->same < 0 && d->fixed < 0 && d->dim.index == index) return d;
     }
     return NULL;
+}
+
+bool vary_has_value(const struct reader *r, int64_t size)
+{
+    for (int i = 0; r->free_dims && i < SIZE_MOST_DIMS; i++) {
+        const struct free_dim *d = size_dims(size) >> i & 1 ? numbered(r, i) : NULL;
+        if (d && d->value) return true;
+    }
+    return false;
+}
+
+const char *vary_named(const struct reader *r, const char *message)
+{
+    struct text t = text_new(r->arena);
+    bool quoted = false;
+    for (const char *p = message; *p;) {
+        char *end = NULL;
+        const bool number = *p == '#' && !quoted && p[1] >= '0' && p[1] <= '9';
+        const struct free_dim *d = number ? numbered(r, (int)strtol(p + 1, &end, 10)) : NULL;
+        quoted ^= *p == '\'';
+        if (d)
+            text_put(&t, "%s", d->name);
+        else
+            text_put(&t, "%c", *p);
+        p = d ? end : p + 1;
+    }
+    return t.at ? t.at : "";
 }
 
 static void fix(struct free_dim *d, int64_t size, const char *why)
@@ -86,7 +157,7 @@ static bool unify(const struct reader *r, struct free_dim *a, struct free_dim *b
     a->dim.max = MIN(x.max, y.max);
     a->dim.multiple = x.multiple / gcd(x.multiple, y.multiple) * y.multiple;
     if (!a->given && b->given) a->dim.hint = y.hint, a->given = true;
-    if (a->dim.hint % a->dim.multiple) a->dim.hint = ceil_div(a->dim.hint, a->dim.multiple) * a->dim.multiple;
+    fit_hint(&a->dim);
     b->same = (int)(a - r->free_dims->dims.at);
     b->why = why;
     return true;
@@ -118,8 +189,7 @@ static void limit(const struct reader *r, uint32_t set, int64_t multiple, int64_
         if (!d) continue;
         d->dim.multiple *= multiple;
         d->dim.max = MIN(d->dim.max, max);
-        d->dim.hint = ceil_div(d->dim.hint, d->dim.multiple) * d->dim.multiple;
-        d->dim.hint = MIN(d->dim.hint, d->dim.max / d->dim.multiple * d->dim.multiple);
+        fit_hint(&d->dim);
     }
 }
 
@@ -195,12 +265,27 @@ static bool fix_given(const struct reader *r, uint32_t set, const char *why)
     return any;
 }
 
+/* Where the error does not say which sizes: elements of inputs are those of the call, first those at their least, such
+ * as pads of 0. */
+static bool fix_values(const struct reader *r, const char *why)
+{
+    bool any = false;
+    for (int all = 0; all < 2 && !any; all++)
+        for (int i = 0; i < SIZE_MOST_DIMS; i++) {
+            struct free_dim *d = numbered(r, i);
+            if (!d || !d->value || (!all && d->dim.hint > d->dim.min)) continue;
+            fix(d, d->dim.hint, why);
+            any = true;
+        }
+    return any;
+}
+
 bool vary_resolve(struct reader *r)
 {
     int64_t a = r->unequal.a, b = r->unequal.b;
     struct size_dim x, y;
-    const char *why = r->unequal.set ? r->unequal.why : arena_strdup(r->arena, sol_error(r->ctx));
-    if (!r->unequal.set && !sol_error_sizes(r->ctx, &a, &b)) return fix_given(r, UINT32_MAX, why);
+    const char *why = vary_named(r, r->unequal.set ? r->unequal.why : sol_error(r->ctx));
+    if (!r->unequal.set && !sol_error_sizes(r->ctx, &a, &b)) return fix_values(r, why) || fix_given(r, UINT32_MAX, why);
     if (!size_varies(a)) {
         const int64_t number = a;
         a = b, b = number;

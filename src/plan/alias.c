@@ -94,6 +94,13 @@ static void flatten(struct plan *p, struct allocation *s)
     }
 }
 
+static uint32_t tensor_dims(const struct sol_tensor *t)
+{
+    uint32_t dims = 0;
+    for (int d = 0; d < t->ndim; d++) dims |= size_dims(t->dim[d].size);
+    return dims;
+}
+
 sol_status plan_alias(struct plan *p)
 {
     for (int to = p->units.n; to > 0;) {
@@ -102,7 +109,8 @@ sol_status plan_alias(struct plan *p)
         while (t && from > 0 && written(p->units.at[from - 1]) == t) from--;
         if (t && t->role == TENSOR_VALUE) {
             struct allocation *y = plan_allocation(p, t);
-            if (!y->output && (y->root != y->t || !alias_whole(p, from, to, y))) alias_parts(p, from, to, y);
+            const bool set = tensor_dims(t) & graph_data_dims(p->g); /* its strides are known late */
+            if (!set && !y->output && (y->root != y->t || !alias_whole(p, from, to, y))) alias_parts(p, from, to, y);
         }
         to = from;
     }

@@ -8,7 +8,10 @@
  *
  * A stage is its unit's loops, sliced along the shared index variable (slice.c): a cluster of its own, for which any
  * solver emits a kernel. So solvers do not know bands, and bands do not know solvers. Costs decide: the memory traffic
- * that intermediate tensors would cause, against the overhead of smaller kernels. */
+ * that intermediate tensors would cause, against the overhead of smaller kernels.
+ *
+ * The number of images, of rows, and the pixels of a row may vary. How many rows a ring holds, which of them a row
+ * reads and how many rows are a task are numbers; costs are those of the hints. */
 #include "plan/band.h"
 #include "plan/verify.h"
 
@@ -101,17 +104,16 @@ static void ring_memory(const struct allocation *s, struct stage *st, int tensor
         m->stride[d] = stride;
         m->halo_low[d] = s->memory.halo_low[d];
         m->halo_high[d] = s->memory.halo_high[d];
-        origin += m->halo_low[d] * stride;
-        stride *= m->halo_low[d] + size + m->halo_high[d];
+        origin = size_add(origin, size_mul(m->halo_low[d], stride));
+        stride = size_mul(stride, size_add(size, m->halo_low[d] + m->halo_high[d]));
     }
     if (!blocks) m->stride[dim] = stride;
     if (image >= 0) m->stride[image] = 0;
     m->constant = false;
     int bytes = dtype_def(s->t->dtype)->bytes;
-    m->align = 64;
-    while (m->align > bytes && (origin * bytes % m->align || stride * bytes % m->align)) m->align /= 2;
-    st->row_bytes = stride * bytes;
-    st->row_origin = origin * bytes;
+    st->row_bytes = size_mul(stride, bytes);
+    st->row_origin = size_mul(origin, bytes);
+    m->align = MIN(slice_align(st->row_bytes), slice_align(st->row_origin));
 }
 
 /* Slices a stage along its index variables: images first, then rows. */
@@ -137,13 +139,15 @@ static bool slice_stage(struct plan *p, struct stage *st)
     return true;
 }
 
-/* The number of values of an index variable of this size that make a step, a divisor of the size. 0: there is none. */
+/* The number of values of an index variable of this size that make a step, a divisor of the size. 0: there is none, or
+ * it varies. */
 static int64_t step_of(struct plan *p, enum band_kind kind, const struct sol_tensor *t, int dim)
 {
     const int lanes = target_lanes(p->target, 4); /* blocks that are no whole vectors took up to twice as long */
-    const int64_t size = t->dim[dim].size;
+    const int64_t size = t->dim[dim].size, block = kind == BAND_BLOCKS ? plan_block_rows(t) : 1;
     int64_t by = MIN(size, CHANNEL_BLOCK);
-    if (kind != BAND_CHANNELS) return kind == BAND_BLOCKS ? plan_block_rows(t) : 1;
+    if (kind != BAND_CHANNELS) return size_varies(block) ? 0 : block;
+    if (size_varies(size)) return 0;
     while (by > 1 && (size % by || by % lanes)) by--;
     return by < lanes || by == size ? 0 : by;
 }
@@ -157,12 +161,18 @@ static bool begin_stage(struct plan *p, struct stage *st)
     st->loops = own;
     if (ivar < 0 || !st->by) return false;
     if (st->by > 1) {
-        if (own->ivars.at[ivar].size % st->by) return false;
+        if (size_factor(own->ivars.at[ivar].size) % st->by) return false;
         st->loops = loops_split(p->scratch, own, ivar, st->by, &st->ivar);
         if (st->image > ivar) st->image++;
     }
     st->rows = st->loops->ivars.at[st->ivar].size;
     return slice_stage(p, st);
+}
+
+/* Is how an operand moves known in numbers? */
+static bool is_known(const struct slice_operand *op)
+{
+    return !size_varies(op->coef) && !size_varies(op->min) && !size_varies(op->max);
 }
 
 struct edge { /* from the unit that writes a tensor to one that reads it */
@@ -197,7 +207,9 @@ static bool add_edge(struct plan *p, struct chain *c, const struct edge *edge, i
         .u = b, .own_ivar = read_ivar(b->loops, tb, dim), .own_image = ib, .by = blocks ? 1 : by, .in = tb, .out = -1};
     if (!begin_stage(p, second)) return false;
     const struct slice_operand *w = &first->op[ta], *r = &second->op[tb];
-    if (w->dim != dim || r->dim != dim || w->coef <= 0 || r->coef <= 0 || r->coef % w->coef || w->min) return false;
+    if (!is_known(w) || !is_known(r) || w->dim != dim || r->dim != dim || w->coef <= 0 || r->coef <= 0 ||
+        r->coef % w->coef || w->min)
+        return false;
     if (image >= 0 && (first->image_op[ta].dim != image || second->image_op[tb].dim != image ||
                        second->image_op[tb].coef != 1 || second->image_op[tb].min || second->image_op[tb].max))
         return false;
@@ -226,7 +238,7 @@ static bool add_edge(struct plan *p, struct chain *c, const struct edge *edge, i
  * the L2. A `stored` tensor is still written. */
 static double traffic(struct plan *p, const struct allocation *s, bool stored)
 {
-    double bytes = (double)s->elements * dtype_def(s->t->dtype)->bytes;
+    double bytes = (double)size_hint(s->elements) * dtype_def(s->t->dtype)->bytes;
     double l2 = (double)p->target->l2 * p->target->cores;
     double far = MIN(MAX(bytes / l2 - 0.25, 0), 1);
     return far * bytes * (stored ? 1 : 3) / p->target->l3_rate +
@@ -238,7 +250,7 @@ static double penalty(enum band_kind kind, const struct stage *st)
     switch (kind) {
     case BAND_CHANNELS: return BLOCK_PENALTY;
     case BAND_BLOCKS: return st->u->contraction ? DEEP_ROWS : ROWS_PENALTY;
-    default: return ROW_PENALTY * MAX(1, LONG_ROWS / (double)MAX(st->rows, 1));
+    default: return ROW_PENALTY * MAX(1, LONG_ROWS / (double)MAX(size_hint(st->rows), 1));
     }
 }
 
@@ -257,10 +269,11 @@ static sol_status estimate(struct plan *p, struct chain *c)
         c->all_rows |= st->apart->candidate[st->apart->chosen].solver->all_rows;
         if (st->out < 0) continue;
         stored += traffic(p, plan_allocation(p, st->u->loops->tensors.at[st->out].user), st->stored);
-        ring_bytes += st->row_bytes * st->ring_rows;
+        ring_bytes += size_hint(st->row_bytes) * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
-        c->cost += cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)MAX(st->rows * c->images, 1);
+        c->cost += cost * MAX(overlap, 0) * (p->target->cores - 1) /
+                   (double)MAX(size_hint(st->rows) * size_hint(c->images), 1);
     }
     c->apart = c->kernels + stored;
     c->fits = (double)ring_bytes <= CACHE_SHARE * (double)p->target->l2;
@@ -274,7 +287,7 @@ static sol_status choose_stages(struct plan *p, struct chain *c, bool always, bo
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
         struct unit u = *st->u;
-        if (p->training) u.repeats = st->rows * c->images; /* what a step packs, it packs once */
+        if (p->training) u.repeats = size_hint(st->rows) * size_hint(c->images); /* what a step packs, it packs once */
         TRY(choose_kernel(p, st->slice, st->memory, u.anchor, &u, &st->choice));
         st->kernel = st->choice->kernel;
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
@@ -463,7 +476,7 @@ sol_status plan_band(struct plan *p)
     p->numbers = p->units.n + 1;
     p->into = NEW_ARRAY(p->arena, int, p->numbers);
     for (int i = 0; i < p->units.n; i++) p->into[i + 1] = p->units.at[i]->number = i + 1;
-    if (!strcmp(ctx_config(p->ctx, "bands"), "off")) return SOL_OK;
+    if (!strcmp(ctx_config(p->ctx, "bands"), "off") || !target_has_trees(p->target)) return SOL_OK;
     for (int i = 0; i < p->nallocations; i++) {
         const struct allocation *s = &p->allocations[i];
         if (s->t && s->root != s->t) plan_allocation(p, s->root)->parts = true;
@@ -473,14 +486,13 @@ sol_status plan_band(struct plan *p)
         struct unit *u = p->units.at[i];
         if (u->dead || u->opaque) continue;
         unit_memory(p, u);
-        if (loops_vary(u->loops)) continue; /* rows of a known size only */
         for (int k = 0; k < u->loops->tensors.n; k++)
             if (u->loops->tensors.at[k].role == LOOPS_INPUT && u->loops->tensors.at[k].user)
                 reader_of[((struct sol_tensor *)u->loops->tensors.at[k].user)->id] = u;
     }
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
-        if (u->dead || u->opaque || u->kernel.source || u->program == PROGRAM_PREPARE || loops_vary(u->loops)) continue;
+        if (u->dead || u->opaque || u->kernel.source || u->program == PROGRAM_PREPARE) continue;
         struct chains all;
         TRY(find_chains(p, u, reader_of, &all));
         if (!all.n) continue;

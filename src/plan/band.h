@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 /* How an operand moves with the index variable: index[dim] = coef * variable + rest, min <= rest <= max. coef 0: it
- * does not move. */
+ * does not move. All three may be sizes that vary; a band moves its rings by numbers. */
 struct slice_operand {
     int dim;
     int64_t coef, min, max;
@@ -33,7 +33,9 @@ struct slice { /* one value of an index variable of loops, as loops of their own
 /* False: the loops cannot be sliced there. The variable is used as a value, a tensor is read in two ways, or a border
  * needs a test. */
 bool loops_slice(struct arena *a, struct slice *s);
-/* The index variable as outer * by + inner. */
+/* The largest power of two, up to 64, that divides a size whatever the dimensions are. */
+int slice_align(int64_t size);
+/* The index variable as outer * by + inner; its size is a multiple of `by`. */
 struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, int64_t by, int *out_outer);
 
 /* band_kernel.c */
@@ -48,7 +50,7 @@ struct stage {
     struct unit *u;
     const struct loops *loops; /* the unit's loops, with the index variable split if its values are blocks */
     int ivar;
-    int64_t rows;            /* values of the index variable */
+    int64_t rows;            /* values of the index variable: a size that may vary */
     int image;               /* index variable over images, -1: none */
     int own_ivar, own_image; /* the same in the unit's loops, where `by` values are one of `ivar` */
     int64_t by;
@@ -61,13 +63,13 @@ struct stage {
     bool stored;                   /* `out` is no ring but lies in memory, because other units read it, too */
     int64_t step, low, high;       /* row r reads rows step*r+low .. step*r+high of ring `in` */
     double fill;                   /* what rows outside of ring `in` are */
-    int64_t row_bytes, row_origin; /* of ring `out`; origin: to element 0, behind a halo */
+    int64_t row_bytes, row_origin; /* of ring `out`, sizes; origin: to element 0, behind a halo */
     int64_t ring_rows;             /* that ring `out` holds */
 };
 struct chain {
     int n;
     struct stage stage[BAND_MAX_STAGES];
-    int64_t images;
+    int64_t images; /* a size that may vary */
     enum band_kind kind;
     double cost;    /* ns; solvers leave out the time to store a result, and so does this one */
     double kernels; /* of its units' own kernels, */

@@ -104,6 +104,13 @@ static const struct kernel_pack *pack_of(const struct stage *st, int tensor)
     return NULL;
 }
 
+/* The packed form has a dimension of steps, whose number is known, if the operand moves with them. */
+static bool can_pack_all(const struct stage *st, const struct kernel_pack *k)
+{
+    if (k->loops->tensors.at[1].ndim + 1 > SOL_MAX_DIMS) return false;
+    return !st->op[k->tensor].coef || (!size_varies(st->rows) && !loops_vary(k->loops));
+}
+
 /* Returns false if one stage wants a tensor packed that another stage reads. */
 static bool collect_packs(struct joining *pr, struct kernel *out)
 {
@@ -114,10 +121,9 @@ static bool collect_packs(struct joining *pr, struct kernel *out)
             for (int o = 0; o < pr->c->n; o++)
                 for (int x = 0; o != i && x < pr->c->stage[o].u->loops->tensors.n; x++)
                     if (pr->tensor[o][x] == t) return false;
-            if (out->npack == KERNEL_MAX_PACKS || st->kernel.pack[k].tensor == st->in ||
-                st->kernel.pack[k].loops->tensors.at[1].ndim + 1 > SOL_MAX_DIMS)
-                return false;
-            out->pack[out->npack++] = (struct kernel_pack){t, pack_all(pr, st, &st->kernel.pack[k])};
+            const struct kernel_pack *pack = &st->kernel.pack[k];
+            if (out->npack == KERNEL_MAX_PACKS || pack->tensor == st->in || !can_pack_all(st, pack)) return false;
+            out->pack[out->npack++] = (struct kernel_pack){t, pack_all(pr, st, pack)};
         }
     }
     return true;
@@ -130,8 +136,9 @@ static void add_offset(struct tree_address *a, enum tree_counter counter, const 
                        const struct memory *m, int64_t bytes)
 {
     if (!op->coef) return;
-    a->by[counter] = op->coef * m->stride[op->dim] * bytes;
-    a->plus += op->min * m->stride[op->dim] * bytes;
+    const int64_t step = size_mul(m->stride[op->dim], bytes);
+    a->by[counter] = size_mul(op->coef, step);
+    a->plus = size_add(a->plus, size_mul(op->min, step));
 }
 
 /* Where tensor t of stage i is in a round. */
@@ -174,6 +181,13 @@ static struct tree_body round_of(const struct joining *pr, struct tree *tree, in
         .need = i - 1, .step = st->step, .low = st->low, .high = st->high, .ncall = 1, .call = call};
 }
 
+/* How many rows are a task. A number of images that varies may be 1. */
+static int64_t rows_of_task(const struct chain *c)
+{
+    const int64_t images = size_varies(c->images) ? 1 : c->images;
+    return MAX(1, size_hint(c->stage[c->n - 1].rows) * images / 32);
+}
+
 /* Rings lie in scratch memory behind that of the stages' kernels. */
 static void make_tree(struct joining *pr, struct kernel *out)
 {
@@ -184,7 +198,7 @@ static void make_tree(struct joining *pr, struct kernel *out)
     struct tree_loop *loop = NEW(pr->p->arena, struct tree_loop);
     *tree = (struct tree){.round = "row", .nring = c->n - 1, .ring = ring, .nloop = 1, .loop = loop};
     for (int i = 0; i < c->n; i++)
-        out->scratch_bytes = MAX(out->scratch_bytes, (c->stage[i].kernel.scratch_bytes + 63) / 64 * 64);
+        out->scratch_bytes = size_max(out->scratch_bytes, kernel_lines(c->stage[i].kernel.scratch_bytes));
     for (int i = 0; i < c->n - 1; i++) {
         const struct stage *st = &c->stage[i];
         ring[i] = (struct tree_ring){.body = round_of(pr, tree, i),
@@ -195,10 +209,12 @@ static void make_tree(struct joining *pr, struct kernel *out)
                                      .row_bytes = st->row_bytes,
                                      .room = st->ring_rows,
                                      .scratch = out->scratch_bytes};
-        if (!st->stored) out->scratch_bytes += (st->row_bytes * st->ring_rows + 63) / 64 * 64;
+        if (!st->stored)
+            out->scratch_bytes = size_add(out->scratch_bytes, kernel_lines(size_mul(st->row_bytes, st->ring_rows)));
     }
     *loop = (struct tree_loop){.body = round_of(pr, tree, c->n - 1), .n = last->rows};
-    tree->per_task = MAX(1, last->rows * c->images / 32);
+    tree->per_task = rows_of_task(c);
+    tree->vary = loops_vary(pr->merged);
     out->tree = tree;
     out->step[0].tasks = tree_tasks(tree, c->images);
     out->source = tree_print(pr->p->arena, pr->p->target, tree);

@@ -75,18 +75,29 @@ static bool only_picked(const struct plan *p, const struct solver *s)
     return s->foreign && s != p->forced;
 }
 
+/* What solvers are asked. */
+struct request {
+    struct target one; /* a single core of the target */
+    struct solver_context sc;
+    struct cluster c;
+    bool contraction;
+    const struct candidate *only; /* no other is wanted; NULL: all */
+};
 struct found {
     VECTOR(struct candidate) of;
 };
 
-static void collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, bool contraction,
-                    struct found *out)
+static void collect(struct plan *p, const struct request *r, const struct solver_context *sc, struct found *out)
 {
-    const bool deep = contraction && depth_of(c) >= DEEP, vary = cluster_varies(c);
+    const struct cluster *c = &r->c;
+    const struct solver *only = r->only ? r->only->solver : NULL;
+    const bool was = size_costs(true), deep = r->contraction && depth_of(c) >= DEEP, vary = cluster_varies(c);
+    size_costs(was);
     for (int i = 0; solvers[i]; i++) {
         const struct solver *s = solvers[i];
         const char *why = NULL;
-        if (p->forced && p->forced != s && !s->reference) continue;
+        if ((p->forced && p->forced != s && !s->reference) || (only && only != s)) continue;
+        if (!s->items && !target_has_vectors(p->target)) continue;
         if ((vary && !s->dynamic) || !s->applicable(sc, c, &why)) continue;
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
@@ -123,18 +134,47 @@ void choice_add(struct choice *c, const struct candidate *cand)
     c->candidate[k] = *cand;
 }
 
-/* Finds all variants of all solvers, the cheapest first. Solvers need much more scratch memory than their answer. */
-static sol_status find_candidates(struct plan *p, struct solver_context sc, const struct cluster *c, bool contraction,
-                                  struct choice *choice)
+/* Finds all variants of all solvers that are wanted, the cheapest first. Solvers need much more scratch memory than
+ * their answer. */
+static sol_status find_candidates(struct plan *p, const struct request *r, struct choice *choice)
 {
     struct found found = {0};
+    struct solver_context sc = r->sc;
     sc.arena = arena_create(p->ctx);
     if (!sc.arena) return ctx_check(p->ctx);
-    collect(p, &sc, c, contraction, &found);
+    sc.only = r->only ? &r->only->variant : NULL;
+    collect(p, r, &sc, &found);
     choice->candidate = NEW_ARRAY(p->arena, struct candidate, found.of.n + 1);
     for (int i = 0; i < found.of.n; i++) choice_add(choice, &found.of.at[i]);
     arena_destroy(sc.arena);
     return ctx_check(p->ctx);
+}
+
+static const char *pack_text(struct arena *a, const struct kernel_pack *k)
+{
+    struct text t = text_new(a);
+    loops_print(k->loops, &t);
+    return arena_printf(a, "%d %s", k->tensor, t.at);
+}
+
+bool choose_packs_again(const struct plan *p, const struct unit *u, const struct kernel *k, const struct kernel *like)
+{
+    bool again = false;
+    const struct arena_mark mark = arena_mark(p->scratch);
+    for (int i = 0; i < k->npack && !p->training; i++) {
+        bool found = !u->memory[k->pack[i].tensor].constant;
+        for (int n = 0; n < like->npack && !found; n++)
+            found = !strcmp(pack_text(p->scratch, &k->pack[i]), pack_text(p->scratch, &like->pack[n]));
+        again |= !found;
+    }
+    arena_rewind(p->scratch, mark);
+    return again;
+}
+
+/* What a kernel costs, with what it takes that versions of the unit pack weights in different ways. */
+static double price_of(const struct plan *p, const struct unit *u, const struct kernel *k)
+{
+    return k->cost * (u->like && choose_packs_again(p, u, k, u->like) ? CHOOSE_PACK_AGAIN : 1);
 }
 
 /* Emits candidate i. It becomes the choice if that is possible and nothing cheaper was emitted before. */
@@ -152,7 +192,7 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     TRY(ctx_check(p->ctx));
     if (s && s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
     k.cost += s ? 0 : packing(p, c, u, &k);
-    if (s || (choice->kernel.source && k.cost >= choice->kernel.cost)) return SOL_OK;
+    if (s || (choice->kernel.source && price_of(p, u, &k) >= price_of(p, u, &choice->kernel))) return SOL_OK;
     choice->kernel = k;
     choice->chosen = i;
     return SOL_OK;
@@ -170,7 +210,7 @@ static sol_status choose(struct plan *p, const struct solver_context *sc, const 
         return SOL_OK;
     }
     for (int i = 0; i < choice->n; i++) {
-        if (choice->kernel.source && choice->candidate[i].variant.cost >= choice->kernel.cost) break;
+        if (choice->kernel.source && choice->candidate[i].variant.cost >= price_of(p, u, &choice->kernel)) break;
         if (only_picked(p, choice->candidate[i].solver)) continue;
         TRY(emit(p, sc, c, u, choice, i));
     }
@@ -203,7 +243,7 @@ static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, str
     struct text key = text_new(p->scratch);
     const bool constant = u->memory[k->tensor].constant;
     const enum program program = constant && !p->training ? PROGRAM_PREPARE : u->program;
-    text_put(&key, "%d %d\n", source->id, program);
+    text_put(&key, "%d %d %lld\n", source->id, program, program == PROGRAM_PREPARE ? 0 : (long long)u->when);
     loops_print(k->loops, &key);
     const struct loops_tensor *t = &k->loops->tensors.at[1];
     for (int d = 0; d < t->ndim; d++) text_put(&key, " %lld", (long long)t->shape[d]);
@@ -214,9 +254,11 @@ static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, str
     struct loops *loops = loops_copy(p->arena, k->loops);
     loops_set_user(loops, 0, source);
     loops_set_user(loops, 1, made);
-    plan_unit(p, *at, program, pack_source(p, loops, program), u->layer, arena_printf(p->arena, "pack %s", u->label));
+    struct unit *pack = plan_unit(p, *at, program, pack_source(p, loops, program), u->layer,
+                                  arena_printf(p->arena, "pack %s", u->label));
     s->fixed = true;
     plan_place(s);
+    if (program != PROGRAM_PREPARE) pack->when = s->when = u->when;
     (*at)++;
     map_set(packs, key.at, made);
     return made;
@@ -239,6 +281,7 @@ static void set_operands(struct plan *p, struct map *packs, int *at, struct unit
         struct sol_tensor *t = plan_tensor(p, "work", SOL_U8, 1, &u->kernel.work_bytes[i]);
         plan_allocation(p, t)->fixed = true;
         plan_allocation(p, t)->program = u->program;
+        plan_allocation(p, t)->when = u->when;
         plan_place(plan_allocation(p, t));
         u->operand[u->noperand++] = t;
     }
@@ -252,55 +295,125 @@ static struct target one_core(const struct target *t)
     return one;
 }
 
+const char *plan_dims_text(struct plan *p, uint32_t dims, const int64_t *point)
+{
+    struct text t = text_new(p->scratch);
+    for (int i = 0; i < p->g->dims.n; i++) {
+        const struct size_dim *d = &p->g->dims.at[i].dim;
+        if (dims >> i & 1)
+            text_put(&t, "#%d = %lld in %lld..%lld by %lld\n", i, (long long)(point ? point[i] : d->hint),
+                     (long long)d->min, (long long)d->max, (long long)d->multiple);
+    }
+    return t.n ? t.at : "";
+}
+
+/* Forms in place of their names, and what they depend on besides: limits of the dimensions, and the point. */
+static const char *with_sizes(struct plan *p, const char *text, const struct unit *u)
+{
+    struct text made = text_new(p->scratch);
+    uint32_t dims = 0;
+    int64_t bad;
+    size_fill(&made, text, NULL, &dims, &bad);
+    text_put(&made, "%s", plan_dims_text(p, dims, u->point));
+    return made.at;
+}
+
 /* Hash of what is to be computed. */
-static void cluster_key(struct plan *p, const struct cluster *c, const struct unit *u, bool saves, char key[33])
+static void cluster_key(struct plan *p, const struct request *r, const struct unit *u, char key[33])
 {
     const struct arena_mark mark = arena_mark(p->scratch);
     struct text text = text_new(p->scratch);
     struct hash h;
-    loops_print(c->loops, &text);
-    print_memory(&text, c);
+    loops_print(r->c.loops, &text);
+    print_memory(&text, &r->c);
     if (u->repeats) text_put(&text, "on one core\n");
-    if (saves) text_put(&text, "forward of a training step\n");
+    if (r->sc.saves) text_put(&text, "forward of a training step\n");
     hash_init(&h);
-    hash_text(&h, text.at);
+    hash_text(&h, cluster_varies(&r->c) ? with_sizes(p, text.at, u) : text.at);
     hash_hex(&h, key);
     arena_rewind(p->scratch, mark);
+}
+
+static void make_request(const struct plan *p, const struct cluster *c, const struct unit *u, struct request *out)
+{
+    const bool part =
+        u->repeats ||
+        c->loops != u->loops; /* single rows or steps of a band or recurrence: other libraries do not compute them */
+    *out = (struct request){.one = one_core(p->target),
+                            .sc = {.arena = p->arena,
+                                   .target = u->repeats ? &out->one : p->target,
+                                   .precision = p->precision,
+                                   .saves = p->training && u->program == PROGRAM_FORWARD,
+                                   .once = p->once,
+                                   .training = p->training,
+                                   .plugins = p->policy && !p->training && !part ? p->policy->plugins : NULL},
+                            .c = *c,
+                            .contraction = u->contraction};
 }
 
 sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memory *memory, int anchor,
                          const struct unit *u, const struct choice **out)
 {
-    const struct target alone = one_core(p->target);
-    struct solver_context sc = {.arena = p->arena,
-                                .target = u->repeats ? &alone : p->target,
-                                .precision = p->precision,
-                                .saves = p->training && u->program == PROGRAM_FORWARD,
-                                .once = p->once,
-                                .training = p->training};
-    const bool part =
-        u->repeats ||
-        loops != u->loops; /* single rows or steps of a band or recurrence: other libraries do not compute them */
-    if (p->policy && !p->training && !part) sc.plugins = p->policy->plugins;
-    struct cluster c = {.loops = loops, .memory = memory, .anchor = anchor};
+    struct request r;
     char key[33];
-    cluster_key(p, &c, u, sc.saves, key);
+    make_request(p, &(struct cluster){.loops = loops, .memory = memory, .anchor = anchor}, u, &r);
+    cluster_key(p, &r, u, key);
     struct choice *choice = map_get(p->known, key);
     if (!choice) {
         choice = NEW(p->arena, struct choice);
         choice->key = arena_strdup(p->arena, key);
-        TRY(find_candidates(p, sc, &c, u->contraction, choice));
-        TRY(choose(p, &sc, &c, u, choice));
+        const struct size_point was = size_point_set((struct size_point){u->point, u->point});
+        sol_status status = find_candidates(p, &r, choice);
+        if (!status) status = choose(p, &r.sc, &r.c, u, choice);
+        size_point_set(was);
+        TRY(status);
         map_set(p->known, key, choice);
     }
     *out = choice;
     return SOL_OK;
 }
 
-static sol_status choose_unit(struct plan *p, struct unit *u)
+static struct cluster cluster_of(const struct unit *u)
 {
+    return (struct cluster){.loops = u->loops, .memory = u->memory, .anchor = u->anchor};
+}
+
+bool choose_deep(const struct unit *u)
+{
+    const struct cluster c = cluster_of(u);
+    return u->contraction && depth_of(&c) >= DEEP;
+}
+
+const char *choose_key(struct plan *p, const struct unit *u)
+{
+    const struct cluster c = cluster_of(u);
+    struct request r;
+    char key[33];
+    make_request(p, &c, u, &r);
+    cluster_key(p, &r, u, key);
+    return arena_strdup(p->arena, key);
+}
+
+sol_status choose_prices(struct plan *p, const struct unit *u, struct size_point at, const struct candidate *only,
+                         struct choice *out)
+{
+    const struct cluster c = cluster_of(u);
+    struct request r;
+    make_request(p, &c, u, &r);
+    r.only = only;
+    *out = (struct choice){0};
+    const struct size_point was = size_point_set(at);
+    const sol_status status = find_candidates(p, &r, out);
+    size_point_set(was);
+    return status;
+}
+
+static sol_status choose_unit(struct plan *p, int at)
+{
+    struct unit *u = p->units.at[at];
     if (!u->memory) unit_memory(p, u);
     if (u->kernel.source) return SOL_OK;
+    if (!u->when) TRY(plan_versions(p, at));
     TRY(choose_kernel(p, u->loops, u->memory, u->anchor, u, &u->choice));
     u->kernel = u->choice->kernel;
     return SOL_OK;
@@ -312,7 +425,7 @@ static sol_status finish(struct plan *p, struct map *packs, int *at)
 {
     struct unit *u = p->units.at[*at];
     int first = *at;
-    if (!u->opaque) TRY(choose_unit(p, u));
+    if (!u->opaque) TRY(choose_unit(p, *at));
     set_operands(p, packs, at, u);
     for (int k = first; k < *at; k++) {
         int place = k;

@@ -145,6 +145,7 @@ static bool absorb_up(struct plan *p, struct unit *u, const int *place)
     struct allocation *s = plan_allocation(p, u->loops->tensors.at[t].user);
     struct unit *into = p->units.at[at];
     if (into == u || into->dead || into->opaque || into->program != u->program || s->writers != 1) return false;
+    if (loops_dims(u->loops) & ~loops_dims(into->loops) & graph_data_dims(p->g)) return false; /* set behind `into` */
     int32_t index;
     const struct loops_stmt *st = &u->loops->stmts.at[0];
     if (!plan_reads_plainly(u->loops, st->value, t, stmt_ivars(u->loops, st), &index) ||

@@ -30,6 +30,7 @@ static const char *network_key(struct plan *p)
     char key[33];
     hash_init(&h);
     hash_text(&h, ctx_config(p->ctx, "bands"));
+    if (p->g->dims.n) hash_text(&h, plan_dims_text(p, UINT32_MAX, NULL));
     for (int i = 0; i < p->units.n; i++) {
         struct text t = text_new(p->scratch);
         if (p->units.at[i]->dead || p->units.at[i]->program == PROGRAM_PREPARE) continue;
@@ -106,7 +107,8 @@ sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target 
                        .training = graph_is_joint(g),
                        .precision = precision_of(g->ctx),
                        .once = limit_of(g->ctx, target)->once,
-                       .known = map_create(a)};
+                       .known = map_create(a),
+                       .versions = map_create(a)};
     p->nallocations = g->ntensors + g->ntensors / 2 + 64;
     p->allocations = NEW_ARRAY(a, struct allocation, p->nallocations);
     for (int i = 0; i < g->tensors.n; i++) {

@@ -62,8 +62,15 @@ struct unit {
     struct kernel kernel;
     const struct choice *choice; /* of the kernel, or of most of it for a band; NULL: opaque */
     int64_t repeats; /* how often its kernel runs within one step of the program, on one core; 0: it is that step */
-    int number;      /* position before bands; equal each time a graph is planned */
-    int noperand;    /* of the kernel, in order; work buffers are tensors of the plan only */
+    /* Of several versions, each for some sizes, which follow each other (versions.c): a size that is 1 where this one
+     * runs and 0 elsewhere, and the point of the dimensions that its kernel is made for. 0, NULL: it always runs, and
+     * the hints. */
+    int64_t when;
+    const int64_t *point;
+    const struct kernel *like; /* of the version for the hints, whose packed weights it should share; NULL: its own */
+    int version;               /* 0, 1, ..; they share the number of the first */
+    int number;                /* position before bands; equal each time a graph is planned */
+    int noperand;              /* of the kernel, in order; work buffers are tensors of the plan only */
     struct sol_tensor **operand;
     bool *written; /* by operand */
 };
@@ -93,6 +100,7 @@ struct allocation {
     int8_t order[SOL_MAX_DIMS];     /* dimensions, outermost first */
     struct memory memory;
     int64_t elements; /* with halos */
+    int64_t when;     /* of a work buffer and a pack, that of the unit that uses it: elsewhere it takes no memory */
     int64_t origin;   /* elements from the start of the memory to element 0 */
 };
 
@@ -120,7 +128,7 @@ struct plan {
     bool training;                      /* parameters change from step to step */
     const struct solver *forced;        /* key solver; NULL: all are allowed */
     const struct tuning_policy *policy; /* NULL: costs alone decide */
-    struct map *known;                  /* choices by key */
+    struct map *known, *versions;       /* choices and versions by key */
     VECTOR(struct plan_chain) chains;   /* those with a choice */
     VECTOR(const struct chain *) bands; /* of band.h, and scans of scan.h: what the verifier looks at; else none */
     VECTOR(const struct scan *) scans;
@@ -189,6 +197,28 @@ void unit_memory(struct plan *p, struct unit *u);    /* sets u->memory from the 
 /* choose.c: how loops in memory are computed; equal ones are emitted once. */
 sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memory *memory, int anchor,
                          const struct unit *u, const struct choice **out);
+/* The candidates, the cheapest first, made and priced at these points; with `only` just that one. */
+sol_status choose_prices(struct plan *p, const struct unit *u, struct size_point at, const struct candidate *only,
+                         struct choice *out);
+/* Does a version's kernel pack weights in another form than another version's? That costs memory, which must pay. */
+#define CHOOSE_PACK_AGAIN 1.1
+bool choose_packs_again(const struct plan *p, const struct unit *u, const struct kernel *k, const struct kernel *like);
+const char *choose_key(struct plan *p, const struct unit *u); /* of its loops, memory and point */
+/* Is it a sum of many products, which needs blocking? */
+bool choose_deep(const struct unit *u);
+/* Hints (NULL) or a point, and limits, of these dimensions, for keys. */
+const char *plan_dims_text(struct plan *p, uint32_t dims, const int64_t *point);
+/* versions.c: makes further versions of the unit at position `at`, behind it, where one kernel cannot serve all sizes.
+ */
+sol_status plan_versions(struct plan *p, int at);
+/* Where sizes vary: is a kernel of this candidate not slower than the chosen one by more than the tuner can gain, at
+ * all sizes at which the unit runs? */
+bool plan_suits(struct plan *p, const struct unit *u, const struct candidate *c);
+/* A number of tasks or bytes of a unit: 0 where another version runs. */
+static inline int64_t unit_when(const struct unit *u, int64_t size)
+{
+    return u->when ? size_mul(size, u->when) : size;
+}
 /* Adds a candidate to a choice with room for it. Candidates are sorted by cost; of equal ones, the first comes
  * first. */
 void choice_add(struct choice *c, const struct candidate *cand);

@@ -336,7 +336,8 @@ static sol_status slice_unit(struct plan *p, struct unit *u)
 
 sol_status plan_scan(struct plan *p)
 {
-    for (int i = 0; i < p->units.n && strcmp(ctx_config(p->ctx, "bands"), "off"); i++) {
+    const bool trees = target_has_trees(p->target) && strcmp(ctx_config(p->ctx, "bands"), "off");
+    for (int i = 0; i < p->units.n && trees; i++) {
         struct unit *u = p->units.at[i];
         if (!u->dead && !u->opaque && u->contraction && u->loops->stmts.at[0].scan_step) TRY(slice_unit(p, u));
     }

@@ -46,6 +46,7 @@ static void show_kernel(const struct unit *u, struct text *out)
     for (int i = 0; i < k->npack; i++) text_put(out, ", packs %s", u->loops->tensors.at[k->pack[i].tensor].name);
     for (int i = 0; i < k->nwork; i++) text_put(out, ", work of %lld bytes", (long long)k->work_bytes[i]);
     if (k->scratch_bytes) text_put(out, ", scratch of %lld bytes", (long long)k->scratch_bytes);
+    if (u->when) text_put(out, ", runs %lld times", (long long)u->when);
     text_put(out, "\n");
 }
 

@@ -141,9 +141,9 @@ static void sliced_stmts(const struct rewrite *r, const struct slicing *c)
     }
 }
 
-static int power_of_two(int64_t v)
+int slice_align(int64_t size)
 {
-    const int64_t factor = size_factor(v);
+    const int64_t factor = size_factor(size);
     int a = 1;
     while (a < 64 && factor % (a * 2) == 0) a *= 2;
     return a;
@@ -187,8 +187,8 @@ bool loops_slice(struct arena *a, struct slice *s)
         if (!op[i].coef) continue;
         s->memory[i].halo_low[op[i].dim] = s->memory[i].halo_high[op[i].dim] = 0;
         const int64_t step = size_mul(memory[i].stride[op[i].dim], dtype_def(t->dtype)->bytes);
-        s->memory[i].align = MIN(MIN(memory[i].align, power_of_two(size_mul(step, op[i].coef))),
-                                 power_of_two(size_mul(step, op[i].min)));
+        s->memory[i].align =
+            MIN(MIN(memory[i].align, slice_align(size_mul(step, op[i].coef))), slice_align(size_mul(step, op[i].min)));
     }
     struct slicing c = {.op = op, .tensor = tensor};
     struct rewrite r = {.to = to, .from = loops, .ivar = map, .tensor = tensor, .read = sliced_read, .user = &c};
@@ -207,7 +207,7 @@ struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, 
             map[i] = ex_ivar(to, loops_ivar(to, x->name, x->size));
             continue;
         }
-        *out_outer = loops_ivar(to, x->name, x->size / by);
+        *out_outer = loops_ivar(to, x->name, size_exact_div(x->size, by));
         int inner = loops_ivar(to, x->name, by);
         map[i] =
             ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, by), ex_ivar(to, *out_outer)), ex_ivar(to, inner));

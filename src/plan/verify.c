@@ -10,7 +10,7 @@ struct access {
     const struct unit *u;
     int at;                                        /* position among the units */
     int tensor;                                    /* of the unit's loops */
-    int64_t points;                                /* elements that it writes */
+    int64_t points;                                /* elements that it writes; 0: another version counts */
     int64_t low[SOL_MAX_DIMS], high[SOL_MAX_DIMS]; /* of the root, the region: low <= index < high */
     struct access *next;
 };
@@ -162,6 +162,7 @@ static struct access *write_of(struct check *c, const struct unit *u, int at, in
         for (int o = 0; o < u->loops->stmts.at[i].nout; o++)
             if (u->loops->stmts.at[i].out[o] == tensor) add_points(w, &u->loops->stmts.at[i]);
     if (u->opaque) w->points = size_hint(tensor_elements(s->t));
+    if (u->version) w->points = 0;
     for (int d = 0; d < s->t->ndim; d++) {
         if (u->opaque) w->high[d] = size_hint(s->t->dim[d].size);
         w->low[d] += at_of(s, d);
@@ -468,6 +469,36 @@ static sol_status check_kernels(struct check *c)
     return SOL_OK;
 }
 
+/* -- versions */
+
+/* Versions of a unit follow each other, but for packs of theirs. At every size exactly one of them runs. */
+static sol_status check_versions(struct check *c)
+{
+    struct plan *p = c->p;
+    const struct unit *first = NULL;
+    int64_t running = 1; /* a size: how many of the group run */
+    int next = 0;
+    for (int i = 0; i <= p->units.n; i++) {
+        const struct unit *u = i < p->units.n ? p->units.at[i] : NULL;
+        if (u && (u->dead || !u->number)) continue;
+        if (u && u->version) {
+            if (!first || u->number != first->number || u->version != next || u->program != first->program)
+                return plan_wrong(p, u, "version %d: expected version %d of the unit before", u->version, next);
+        } else {
+            if (running != 1)
+                return plan_wrong(p, first, "its versions: expected one to run at every size, got %lld",
+                                  (long long)running);
+            first = u && u->when ? u : NULL;
+            running = first ? 0 : 1;
+            next = 0;
+        }
+        if (!first) continue;
+        running = size_add(running, u->when);
+        next++;
+    }
+    return SOL_OK;
+}
+
 /* -- chains */
 
 static sol_status check_choice(struct check *c, const struct unit *u, const struct choice *choice)
@@ -489,9 +520,9 @@ static sol_status check_chains(struct check *c)
     const struct unit **by_number = NEW_ARRAY(c->scratch, const struct unit *, p->numbers + 1);
     for (int i = 0; i < p->units.n; i++) {
         const struct unit *u = p->units.at[i];
-        if (u->number < 0 || u->number >= p->numbers || (u->number && by_number[u->number]))
+        if (u->number < 0 || u->number >= p->numbers || (u->number && by_number[u->number] && !u->version))
             return plan_wrong(c->p, u, "expected a number of its own below %d, got %d", p->numbers, u->number);
-        if (u->number) by_number[u->number] = u;
+        if (u->number && !u->version) by_number[u->number] = u;
     }
     for (int i = 1; i < p->numbers; i++) {
         const int into = p->into[i];
@@ -527,6 +558,7 @@ static sol_status check_plan(struct check *c)
     if (p->phase >= PHASE_LAYOUT) TRY(check_layout(c));
     TRY(check_kernels(c));
     if (p->phase >= PHASE_BAND) TRY(check_chains(c));
+    TRY(check_versions(c));
     return verify_tiles(p, c->scratch);
 }
 

@@ -8,6 +8,13 @@
 sol_status plan_wrong(struct plan *p, const struct unit *u, const char *format, ...) PRINTF_LIKE(3, 4);
 /* verify_tiles.c: the bands and scans that were kept. */
 sol_status verify_tiles(struct plan *p, struct arena *scratch);
+/* verify_at.c: what has sizes that vary, with numbers for them. verify_dims gives sizes to the dimensions of a graph:
+ * 0: the hints; others differ from them. verify_chain_at is false if the chain has no elements there, or a size would
+ * be negative. */
+#define VERIFY_SIZES 3
+void verify_dims(const struct sol_graph *g, int which, int64_t *out_dim);
+struct plan verify_plan_at(const struct plan *p, const int64_t *dim, struct arena *a);
+bool verify_chain_at(struct arena *a, const struct chain *c, const int64_t *dim, struct chain *out);
 /* verify_reach.c: which bytes of a tensor statements access. */
 struct span { /* bytes low .. high - 1 */
     int64_t low, high;

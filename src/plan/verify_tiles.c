@@ -125,11 +125,6 @@ static sol_status check_ring(struct plan *p, const struct unit *u, const struct 
     return SOL_OK;
 }
 
-static int64_t whole_lines(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 static sol_status check_stages(struct plan *p, const struct unit *u, const struct chain *c)
 {
     for (int i = 0; i < c->n; i++) {
@@ -164,11 +159,11 @@ static sol_status check_band(struct plan *p, const struct chain *c, struct arena
     TRY(check_stages(p, u, c));
     for (int i = 0; i < c->n; i++) {
         const struct stage *st = &c->stage[i];
-        kernels = MAX(kernels, whole_lines(st->kernel.scratch_bytes));
+        kernels = MAX(kernels, kernel_lines(st->kernel.scratch_bytes));
         if (i == c->n - 1) break;
         TRY(check_ring_reads(p, u, st, st + 1));
         TRY(check_ring(p, u, c, i));
-        rings += st->stored ? 0 : whole_lines(st->row_bytes * st->ring_rows);
+        rings += st->stored ? 0 : kernel_lines(st->row_bytes * st->ring_rows);
     }
     if (u->kernel.scratch_bytes < kernels + rings)
         return plan_wrong(p, u, "band: expected %lld bytes of scratch memory for kernels and rings, got %lld",
@@ -246,8 +241,8 @@ static sol_status check_scratch(const struct scan *s)
     for (int i = 0; i < s->nphase; i++)
         for (int k = 0; k < s->phase[i].nstage; k++) {
             const struct kernel *kernel = &s->phase[i].stage[k].choice->kernel;
-            int64_t bytes = whole_lines(size_hint(kernel->scratch_bytes));
-            for (int w = 0; w < kernel->nwork; w++) bytes += whole_lines(size_hint(kernel->work_bytes[w]));
+            int64_t bytes = kernel_lines(size_hint(kernel->scratch_bytes));
+            for (int w = 0; w < kernel->nwork; w++) bytes += kernel_lines(size_hint(kernel->work_bytes[w]));
             kernels = MAX(kernels, bytes);
         }
     for (int t = 0; t < s->loops->tensors.n; t++) {
@@ -270,9 +265,24 @@ static sol_status check_scratch(const struct scan *s)
     return SOL_OK;
 }
 
+/* Bands whose sizes vary are checked at some sizes of the dimensions. */
+static sol_status check_bands(struct plan *p, struct arena *scratch)
+{
+    int64_t dim[SIZE_MOST_DIMS];
+    struct chain c;
+    for (int i = 0; i < p->bands.n && !p->g->dims.n; i++) TRY(check_band(p, p->bands.at[i], scratch));
+    for (int k = 0; k < VERIFY_SIZES && p->g->dims.n && p->bands.n; k++) {
+        verify_dims(p->g, k, dim);
+        struct plan at = verify_plan_at(p, dim, scratch);
+        for (int i = 0; i < p->bands.n; i++)
+            if (verify_chain_at(scratch, p->bands.at[i], dim, &c)) TRY(check_band(&at, &c, scratch));
+    }
+    return SOL_OK;
+}
+
 sol_status verify_tiles(struct plan *p, struct arena *scratch)
 {
-    for (int i = 0; i < p->bands.n; i++) TRY(check_band(p, p->bands.at[i], scratch));
+    TRY(check_bands(p, scratch));
     for (int i = 0; i < p->scans.n; i++) {
         TRY(check_phases(p->scans.at[i], scratch));
         TRY(check_scratch(p->scans.at[i]));

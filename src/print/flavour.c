@@ -15,12 +15,29 @@ const struct flavour *flavour_of(const struct target *t)
     return &flavours[t->device->flavour];
 }
 
+bool target_has_vectors(const struct target *t)
+{
+    return flavour_of(t)->vector;
+}
+
+bool target_launches(const struct target *t)
+{
+    return flavour_of(t)->parameter;
+}
+
+bool target_has_trees(const struct target *t)
+{
+    return flavour_of(t)->inner;
+}
+
 const char *flavour_word(const struct flavour *f, const char *mark)
 {
     const struct {
         const char *mark, *word;
-    } words[] = {{"INLINE", f->inlined},    {"NOINLINE", f->called}, {"HELPER", f->helper},
-                 {"FUNCTION", f->function}, {"TABLE", f->table},     {"RESTRICT", f->restricted}};
+    } words[] = {{"INLINE", f->inlined},      {"NOINLINE", f->called}, {"HELPER", f->helper},
+                 {"FUNCTION", f->function},   {"TABLE", f->table},     {"CONSTANT", f->constant},
+                 {"RESTRICT", f->restricted}, {"MEMSET", f->memset},   {"ITEM", f->item},
+                 {"GROUP", f->group},         {"SHARED", f->shared},   {"BARRIER", f->barrier}};
     for (int i = 0; i < COUNT_OF(words); i++)
         if (!strcmp(words[i].mark, mark)) return words[i].word;
     return NULL;

@@ -400,6 +400,17 @@ static void declare(struct text *out, const char *form, const struct pointer *p)
     text_line(out, "%s", form_fill(out->arena, form, COUNT_OF(tokens), tokens));
 }
 
+void print_operand(struct text *out, const struct target *t, const char *name, const char *type, int operand)
+{
+    declare(out, flavour_of(t)->operand, &(struct pointer){name, type, operand, 0});
+}
+
+void print_bytes(struct text *out, const struct target *t, int operand, const char *offset)
+{
+    const struct token tokens[] = {{'N', "y"}, {'I', arena_printf(out->arena, "%d", operand)}, {'O', offset}};
+    text_line(out, "%s", form_fill(out->arena, flavour_of(t)->bytes, COUNT_OF(tokens), tokens));
+}
+
 void print_pointers(struct text *out, const struct print_plan *pl, const struct print_group *g)
 {
     const struct loops *loops = pl->cluster.loops;

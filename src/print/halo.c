@@ -21,7 +21,7 @@ static void zero_from(struct text *out, const struct halo *h, int i, const char 
     }
     const struct halo_dim *d = &h->dim[inner];
     const long long stride = size_mul(d->stride, h->bytes);
-    if (d->low) text_line(out, "__builtin_memset(y + %s, 0, %lld);", at.at, (long long)size_mul(d->low, stride));
+    if (d->low) text_line(out, "@MEMSET(y + %s, 0, %lld);", at.at, (long long)size_mul(d->low, stride));
     struct text deeper = text_new(out->arena);
     zero_from(&deeper, h, inner + 1, "0");
     if (deeper.n) {
@@ -32,7 +32,7 @@ static void zero_from(struct text *out, const struct halo *h, int i, const char 
         text_close(out, "}");
     }
     if (d->high)
-        text_line(out, "__builtin_memset(y + %s + %lld, 0, %lld);", at.at,
+        text_line(out, "@MEMSET(y + %s + %lld, 0, %lld);", at.at,
                   (long long)size_mul(size_add(d->low, d->size), stride), (long long)size_mul(d->high, stride));
     for (int k = 0; k < opened; k++) text_close(out, "}");
 }
@@ -44,7 +44,7 @@ static bool varies(const struct halo *h)
     return false;
 }
 
-sol_status halo_kernel(struct arena *a, const struct halo *h, struct kernel *out)
+sol_status halo_kernel(struct arena *a, const struct target *target, const struct halo *h, struct kernel *out)
 {
     struct text t = text_new(a);
     int64_t images = 1;
@@ -57,12 +57,11 @@ sol_status halo_kernel(struct arena *a, const struct halo *h, struct kernel *out
     text_line(&t, "/* zeroes the halo, one row of dimension %d in memory a task */", outer);
     kernel_open(&t, 0);
     text_line(&t, "(void)f, (void)worker;");
-    const char *before = arena_printf(a, " - %lld", (long long)size_mul(h->origin, h->bytes));
-    text_line(&t, "char *@RESTRICT y = p[0]%s;", h->origin ? before : "");
+    print_bytes(&t, target, 0, h->origin ? arena_printf(a, " - %lld", (long long)size_mul(h->origin, h->bytes)) : "");
     text_open(&t, "for (int64_t task = task0; task < task1; ++task) {");
     text_line(&t, "const int64_t row = task %% %lld, at = task * %lld;", rows, stride);
     text_open(&t, "if (%s%s%s) {", below, d->low && d->high ? " || " : "", above);
-    text_line(&t, "__builtin_memset(y + at, 0, %lld);", stride);
+    text_line(&t, "@MEMSET(y + at, 0, %lld);", stride);
     text_line(&t, "continue;");
     text_close(&t, "}");
     zero_from(&t, h, outer + 1, "at");
@@ -71,5 +70,6 @@ sol_status halo_kernel(struct arena *a, const struct halo *h, struct kernel *out
     *out = (struct kernel){.source = t.at, .nstep = 1, .solver = "halo", .variant = ""};
     out->step[0].tasks = size_mul(rows, images);
     out->step[0].suffix = "halo";
+    kernel_launch(a, target, 1, out);
     return kernel_sizes(a, varies(h), out);
 }

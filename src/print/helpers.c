@@ -49,11 +49,12 @@ const struct helpers *helpers_make(struct arena *a, const struct target *t)
     struct helpers *h = NEW(a, struct helpers);
     *h = (struct helpers){.arena = a, .flavour = flavour_of(t), .by_name = map_create(a)};
     helpers_scalar(h);
-    for (int lanes = 2; lanes <= MAX(4, target_lanes(t, 4)); lanes *= 2) helpers_vector(h, lanes);
+    for (int lanes = 2; h->flavour->vector && lanes <= MAX(4, target_lanes(t, 4)); lanes *= 2) helpers_vector(h, lanes);
     return h;
 }
 
 void helpers_print(struct text *out, const struct helpers *h)
 {
-    for (int i = 0; i < h->at.n; i++) text_put(out, "%s\n", h->at.at[i].text);
+    for (int i = 0; i < h->at.n; i++)
+        if (*h->at.at[i].text) text_put(out, "%s\n", h->at.at[i].text);
 }

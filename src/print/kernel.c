@@ -3,11 +3,12 @@
  * flavour, and otherwise it is a name of the kernel's own. So one pass finds the helpers that a kernel uses, writes its
  * declarations in the words of the device's flavour and makes its names unique; nothing here reads C.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "print/helpers.h"
 
-static const char step_prefix[] = "KERNEL_", sizes_mark[] = "@SIZES\n";
+static const char step_prefix[] = "KERNEL_", launch_prefix[] = "LAUNCH_", sizes_mark[] = "@SIZES\n";
 
 /* The number of the step, as text, if this is the name of a step's function; or NULL. */
 static const char *step_of(const char *name)
@@ -18,7 +19,7 @@ static const char *step_of(const char *name)
 
 void kernel_open(struct text *out, int step)
 {
-    text_put(out, "@%s%d\n{\n%s", step_prefix, step, sizes_mark);
+    text_put(out, "@%s%d\n%s", step_prefix, step, sizes_mark);
     out->indent++;
 }
 
@@ -76,28 +77,49 @@ struct text solver_text(const struct solver_context *sc)
 
 struct printing {
     const struct helpers *h;
-    bool *used; /* by helper */
-    int number; /* of a kernel within another */
+    bool *used;          /* by helper */
+    int number;          /* of a kernel within another */
+    int operands, items; /* of its mark @LAUNCH */
 };
 
-/* The head of a step's function. */
-static void put_head(struct text *out, const char *form, const char *name)
+void kernel_launch(struct arena *a, const struct target *t, int operands, struct kernel *k)
 {
-    text_put(out, "%s", form_fill(out->arena, form, 1, &(struct token){'N', name}));
+    if (flavour_of(t)->parameter)
+        k->source = arena_printf(a, "@%s%d_%d\n%s", launch_prefix, operands, MAX(k->items, 1), k->source);
+}
+
+static bool is_launch(const char *name, struct printing *p)
+{
+    const size_t n = sizeof launch_prefix - 1;
+    return !strncmp(name, launch_prefix, n) && sscanf(name + n, "%d_%d", &p->operands, &p->items) == 2;
+}
+
+/* The head of a step's function. */
+static void put_head(struct text *out, const struct printing *p, const char *form, const char *name)
+{
+    struct text parameters = text_new(out->arena);
+    for (int i = 0; i < p->operands; i++) {
+        const struct token number = {'I', arena_printf(out->arena, "%d", i)};
+        text_put(&parameters, "%s", form_fill(out->arena, p->h->flavour->parameter, 1, &number));
+    }
+    const struct token tokens[] = {
+        {'N', name}, {'P', parameters.n ? parameters.at : ""}, {'L', arena_printf(out->arena, "%d", p->items)}};
+    text_put(out, "%s", form_fill(out->arena, form, COUNT_OF(tokens), tokens));
 }
 
 static void fill_kernel(void *user, struct text *out, const char *name)
 {
-    const struct printing *p = user;
+    struct printing *p = user;
     const int helper = helpers_find(p->h, name);
     const char *word = flavour_word(p->h->flavour, name);
+    if (is_launch(name, p)) return;
     if (word) {
         text_put(out, "%s", word);
     } else if (helper >= 0) {
         p->used[helper] = true;
         text_put(out, "%s", name);
     } else if (step_of(name)) {
-        put_head(out, p->h->flavour->entry, arena_printf(out->arena, "@%s", name));
+        put_head(out, p, p->h->flavour->entry, arena_printf(out->arena, "@%s", name));
     } else {
         text_put(out, "@%s", name);
     }
@@ -142,7 +164,7 @@ static void fill_member(void *user, struct text *out, const char *name)
     const struct printing *p = user;
     const char *step = step_of(name);
     if (step)
-        put_head(out, p->h->flavour->inner, arena_printf(out->arena, "@stage%d_%s", p->number, step));
+        put_head(out, p, p->h->flavour->inner, arena_printf(out->arena, "@stage%d_%s", p->number, step));
     else
         text_put(out, flavour_word(p->h->flavour, name) || helpers_find(p->h, name) >= 0 ? "@%s" : "@%s_s%d", name,
                  p->number);

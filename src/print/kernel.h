@@ -45,9 +45,10 @@ struct target {
     int vector_bytes;  /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
     int registers;     /* vector registers: 16 or 32 */
     bool fma;
-    int cores;                          /* how many this run may use; it affects costs only, never the generated code */
-    int64_t l1, l2, l3;                 /* bytes */
-    int l3_cores;                       /* how many cores share an L3 */
+    bool single;        /* it has no float64: kernels compute in float32, and long sums are compensated (reduce.c) */
+    int cores;          /* how many this run may use; it affects costs only, never the generated code */
+    int64_t l1, l2, l3; /* bytes */
+    int l3_cores;       /* how many cores share an L3 */
     double clock, fma_pipes;            /* GHz; vectors that a core multiplies and adds in a cycle */
     double l2_rate, l3_rate, dram_rate; /* GB/s of all cores */
     struct machine machine;             /* src/tune/measure.c; the cost model uses only the other fields */
@@ -67,8 +68,14 @@ const char *target_flag(const struct target *t); /* the compiler's flag for vect
 /* The number of elements of `bytes` bytes in a vector. Only this function decides the number of lanes. */
 static inline int target_lanes(const struct target *t, int bytes)
 {
-    return t->vector_bytes / bytes;
+    return t->vector_bytes > bytes ? t->vector_bytes / bytes : 1;
 }
+
+/* Does its flavour have vectors? If not, kernels are scalar, and a lane is a work item of a group (flavour.def). */
+bool target_has_vectors(const struct target *t);
+
+bool target_launches(const struct target *t);  /* does a device launch steps, a work group for each task? */
+bool target_has_trees(const struct target *t); /* may kernels consist of calls of other kernels (tree.h)? */
 
 /* The memory layout of a tensor of a cluster; strides are sizes (base/size.h). Element i is at base + 4 * (sum
  * stride[d] * i[d]) for a type of 4 bytes. Row-major has stride[ndim-1] == 1. Strides are in elements and are constants
@@ -119,6 +126,8 @@ struct kernel {
     int nwork;
     int64_t work_bytes[4];        /* shared by all workers, alive during this kernel's steps */
     int64_t scratch_bytes;        /* per worker: f->scratch + worker * f->scratch_bytes */
+    int shared_bytes;             /* of memory that the work items of a group share */
+    int items;                    /* work items of a group, where a task is a work group; 0: one */
     double cost;                  /* estimated ns on the target, all cores */
     const char *solver, *variant; /* for reports */
 };
@@ -135,6 +144,7 @@ struct solver_context {
     double once;
     bool training;                 /* constants change before every run */
     const struct plugins *plugins; /* other libraries (dnn.h); NULL: none */
+    const struct variant *only;    /* `variants` need price no other than the one with these p; NULL: all are wanted */
 };
 #define SOLVER_MAX_VARIANTS 24
 struct variant {
@@ -149,6 +159,7 @@ struct solver { /* a row of plan/solvers.c */
     bool blocks; /* keeps blocks of a product in registers and caches; without that, every product waits for memory */
     /* calls another library, which the cost model does not know well enough: a policy picks it, or the key forces it */
     bool foreign;
+    bool items;    /* does it print for targets without vectors, where lanes are work items? */
     bool dynamic;  /* may it compute clusters whose sizes vary? */
     bool all_rows; /* needs more than one row at a time, and is not given up for a band of rows */
     /* Can it compute this cluster? If not, *out_why gets the reason (for reports). */
@@ -171,6 +182,9 @@ const char *kernel_what(struct arena *a, const struct loops *loops);
  * @HELPER a helper; @RESTRICT qualifies a pointer. */
 void kernel_open(struct text *out, int step); /* the function of a step, up to its first line */
 void kernel_close(struct text *out);          /* its end */
+/* Where a task is a work group, writes in front of the kernel's text how many operands it has (work buffers included)
+ * and how many work items a group. Who makes a kernel calls it once. */
+void kernel_launch(struct arena *a, const struct target *t, int operands, struct kernel *k);
 /* Sizes that vary are printed like numbers, by their names. kernel_sizes replaces them by C expressions over s0, s1, ..
  * (size.h), which it declares at the beginning of each step's function, and of other functions that have a parameter
  * `f`, the frame, and begin with kernel_open_sizes. vary: are there any? SOL_ERR_INTERNAL: a number results from
@@ -196,7 +210,7 @@ struct halo { /* at least one dimension has one */
     int64_t origin;                    /* elements from the start of the memory to element 0 of the tensor */
     int bytes;                         /* of an element */
 };
-sol_status halo_kernel(struct arena *a, const struct halo *h, struct kernel *out);
+sol_status halo_kernel(struct arena *a, const struct target *t, const struct halo *h, struct kernel *out);
 
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 

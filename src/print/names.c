@@ -43,7 +43,12 @@ sol_status solver_emit(const struct solver *s, const struct solver_context *sc, 
     out->solver = s->name;
     out->variant = v->text;
     for (int i = 0; i < out->npack; i++) out->pack[i].loops = named(sc->arena, out->pack[i].loops, "table");
-    return kernel_sizes(sc->scratch ? sc->scratch : sc->arena, cluster_varies(c), out);
+    int operands = out->nwork;
+    for (int i = 0; i < own.loops->tensors.n; i++)
+        operands += own.loops->tensors.at[i].role != LOOPS_TEMP && own.loops->tensors.at[i].role != LOOPS_TABLE;
+    struct arena *a = sc->scratch ? sc->scratch : sc->arena;
+    kernel_launch(a, sc->target, operands, out);
+    return kernel_sizes(a, cluster_varies(c), out);
 }
 
 bool cluster_varies(const struct cluster *c)

@@ -27,7 +27,9 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
+    const bool was = size_costs(true); /* nothing of it depends on the point that it is made for */
     const struct print_plan *pl = groups_make(sc, c, 1);
+    size_costs(was);
     *out = (struct variant){.text = "scalar"};
     out->cost = pl->ops / (NEST_RATE * sc->target->cores) + pl->bytes / sc->target->dram_rate + 1000.0 * pl->ngroup;
     return 1;
@@ -120,5 +122,10 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return SOL_OK;
 }
 
-const struct solver nest_solver = {
-    .name = "nest", .reference = true, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};
+const struct solver nest_solver = {.name = "nest",
+                                   .reference = true,
+                                   .items = true,
+                                   .dynamic = true,
+                                   .applicable = applicable,
+                                   .variants = variants,
+                                   .emit = emit};

@@ -162,6 +162,9 @@ uint64_t groups_unit_ivars(const struct loops *loops, const struct memory *m);
 double expr_ops(const struct loops *loops, int32_t node);       /* operations at one point, reductions included */
 void print_tables(struct text *out, const struct loops *loops); /* as constants of the source */
 /* Declares operands, work buffers and scratch of a group inside its function. */
+/* Declares a pointer to the elements of operand `operand`. */
+void print_operand(struct text *out, const struct target *t, const char *name, const char *type, int operand);
+void print_bytes(struct text *out, const struct target *t, int operand, const char *offset); /* char *y */
 void print_pointers(struct text *out, const struct print_plan *pl, const struct print_group *g);
 void print_locals(struct text *out, const struct print_plan *pl, const struct print_group *g);
 
@@ -178,6 +181,7 @@ struct print_tasks {
 struct print_division {  /* how the points of a group become tasks */
     double ops, least;   /* operations of a point, and of a task at least */
     int last;            /* index variable that comes last; -1: none */
+    bool single;         /* a task is a point */
     const int64_t *unit; /* ranges of an index variable are multiples of its unit, 0: not divided; NULL: all 1 */
 };
 /* Orders a group's shared index variables by memory, outermost first, and divides them. */

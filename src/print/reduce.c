@@ -18,15 +18,20 @@ enum compute reduction_type(const struct print_expr *p, int32_t node, int i, enu
     }
 }
 
+static bool is_long(int op)
+{
+    return op == RED_SUM || op == RED_PROD || op == RED_MOMENTS || op == RED_SOFTSUM;
+}
+
 /* Long sums have their states in double, so the only error is that of rounding the result. */
 static enum compute state_type(int op, enum compute k)
 {
-    if (k != C_F32) return k;
-    return op == RED_SUM || op == RED_PROD || op == RED_MOMENTS || op == RED_SOFTSUM ? C_F64 : C_F32;
+    return k == C_F32 && is_long(op) ? C_F64 : k;
 }
 
 struct pieces {
     const char *state[4], *value, *position;
+    const char *rest[4]; /* what rounding took from a state so far, where there is no double; NULL: there is */
     enum compute k;
 };
 
@@ -37,6 +42,15 @@ static const char *limit(enum compute k, bool high)
     return high ? "@INFINITY" : "(-@INFINITY)";
 }
 
+/* A state and its rest, what rounding took from it so far: Knuth's sum of two, and the error of a product by fma. The
+ * rest of an infinite state is NaN, and does not count (sol_total). */
+#define SUM                                                                                                    \
+    "{ const float more_ = %1$s, sum_ = %2$s + more_, part_ = sum_ - %2$s; %3$s += (%2$s - (sum_ - part_)) + " \
+    "(more_ - part_); %2$s = sum_; }"
+#define PRODUCT                                                                                               \
+    "{ const float by_ = %1$s, product_ = %2$s * by_; %3$s = %3$s * by_ + fma(%2$s, by_, -product_); %2$s = " \
+    "product_; }"
+
 static const char *fill(struct print_expr *p, const char *template, size_t n, const struct pieces *s)
 {
     struct text t = text_new(p->out->arena);
@@ -46,9 +60,19 @@ static const char *fill(struct print_expr *p, const char *template, size_t n, co
             text_add(&t, template + i, 1);
             continue;
         }
-        if (c == 's')
-            text_put(&t, "%s", s->state[template[i + 2] - '0']);
-        else if (c == 'x')
+        const int state = i + 2 < n ? template[i + 2] - '0' : 0;
+        if (c == 's' && s->rest[state])
+            text_put(&t, "@sol_total(%s, %s)", s->state[state], s->rest[state]);
+        else if (c == 's')
+            text_put(&t, "%s", s->state[state]);
+        else if ((c == '+' || c == '*') && !s->rest[state])
+            text_put(&t, "%s %c=", s->state[state], c);
+        else if (c == '+' || c == '*') {
+            const size_t more = strcspn(template + i + 4, ";");
+            text_put(&t, c == '+' ? SUM : PRODUCT, fill(p, template + i + 4, more, s), s->state[state], s->rest[state]);
+            i += 4 + more;
+            continue;
+        } else if (c == 'x')
             text_put(&t, "%s", s->value);
         else if (c == 'i')
             text_put(&t, "%s", s->position);
@@ -56,7 +80,7 @@ static const char *fill(struct print_expr *p, const char *template, size_t n, co
             text_put(&t, "%s", compute_def(s->k)->suffix);
         else if (c == 'L' || c == 'H')
             text_put(&t, "%s", limit(s->k, c == 'H'));
-        i += c == 's' ? 2 : 1;
+        i += c == 's' || c == '+' || c == '*' ? 2 : 1;
     }
     return t.at ? t.at : "";
 }
@@ -98,10 +122,16 @@ static void reduce(struct print_expr *p, const struct ex *e, enum compute k, con
 {
     const struct reduce_def *def = reduce_at(e->op);
     struct pieces s = {.k = state_type(e->op, k)};
+    const bool compensated = p->target->single && is_long(e->op) && !compute_is_int(k);
     for (int i = 0; i < def->nstate; i++) s.state[i] = expr_name(p);
     for (int i = 0; i < def->nstate; i++)
         text_line(p->out, "%s %s = %s;", def->type[i] == 'i' ? "int64_t" : compute_def(s.k)->type, s.state[i],
                   part(p, def->init, i, &s));
+    for (int i = 0; compensated && i < def->nstate; i++) {
+        if (!strstr(def->step, SAY(p, "%%+%d", i)) && !strstr(def->step, SAY(p, "%%*%d", i))) continue;
+        s.rest[i] = expr_name(p);
+        text_line(p->out, "%s %s = 0;", compute_def(s.k)->type, s.rest[i]);
+    }
     struct print_loops l;
     bound_ivars(p, e, &l);
     nest_open(p, &l);

@@ -136,7 +136,7 @@ static const struct helper_row scalar_helpers[] = {
                      "{\n"
                      "    if (b == 0) return a / b;\n"
                      "    const double r = @fmod(a, b), q = (a - r) / b - (r != 0 && (r < 0) != (b < 0));\n"
-                     "    return q == 0 ? @copysign(0, a / b) : @floor(q) + (q - @floor(q) > 0.5);\n"
+                     "    return q == 0 ? @copysign(0.0, a / b) : @floor(q) + (q - @floor(q) > 0.5);\n"
                      "}"},
     {"sol_floordivf", "@HELPER float sol_floordivf(float a, float b)\n"
                       "{\n"
@@ -148,7 +148,7 @@ static const struct helper_row scalar_helpers[] = {
      "/* erf^-1: an approximation, then Newton's steps on erfc, which keeps digits near 1. */\n"
      "@HELPER double sol_erfinv(double x)\n"
      "{\n"
-     "    if (x == 1 || x == -1) return @copysign(@INFINITY, x);\n"
+     "    if (x == 1 || x == -1) return @copysign((double)@INFINITY, x);\n"
      "    if (!(@fabs(x) < 1)) return @NAN;\n"
      "    const double l = @log((1 - x) * (1 + x)), h = 4.33 + l / 2;\n"
      "    double v = @copysign(@sqrt(@sqrt(h * h - l / 0.147) - h), x);\n"
@@ -166,7 +166,7 @@ static const struct helper_row scalar_helpers[] = {
      "@HELPER double sol_digamma(double x)\n"
      "{\n"
      "    double y = 0;\n"
-     "    if (x == 0) return @copysign(@INFINITY, -x);\n"
+     "    if (x == 0) return @copysign((double)@INFINITY, -x);\n"
      "    if (x < 0) {\n"
      "        const double part = x - @trunc(x);\n"
      "        if (part == 0) return @NAN;\n"
@@ -183,7 +183,7 @@ static const struct helper_row scalar_helpers[] = {
      "/* Hurwitz zeta: the sum of (q + k)^-x, with the Euler-Maclaurin formula from 10 on */\n"
      "@HELPER double sol_zeta(double x, double q)\n"
      "{\n"
-     "    @TABLE double part[] = {1 / 12., -1 / 720., 1 / 30240., -1 / 1209600., 1 / 47900160., -691 / "
+     "    @CONSTANT double part[] = {1 / 12., -1 / 720., 1 / 30240., -1 / 1209600., 1 / 47900160., -691 / "
      "1307674368000.,\n"
      "                                  1 / 74724249600., -3617 / 10670622842880000., 43867 / 5109094217170944000.};\n"
      "    double sum = 0;\n"
@@ -205,7 +205,7 @@ static const struct helper_row scalar_helpers[] = {
      "/* Modified Bessel functions of order v, times exp(-|x|): the power series or the asymptotic series */\n"
      "@HELPER double sol_bessel_ie(int v, double x)\n"
      "{\n"
-     "    const double a = @fabs(x), sign = v ? @copysign(1, x) : 1;\n"
+     "    const double a = @fabs(x), sign = v ? @copysign(1.0, x) : 1;\n"
      "    double term = a <= 30 ? (v ? a / 2 : 1) * @exp(-a) : 1 / @sqrt(6.283185307179586 * a), sum = term;\n"
      "    for (int k = 1; k < 100 && @fabs(term) > 1e-17 * sum; k++) {\n"
      "        const double odd = 2 * k - 1;\n"
@@ -233,20 +233,58 @@ static void libm(struct helpers *h)
                                         "fabs", "floor", "lgamma", "log",   "log10", "log1p", "log2",
                                         "rint", "sin",   "sinh",   "sqrt",  "tan",   "tanh",  "trunc"};
     static const char *const binary[] = {"atan2", "copysign", "fmod", "hypot", "nextafter", "pow"};
-    helpers_add(h, "INFINITY", "#define INFINITY __builtin_inff()");
-    helpers_add(h, "NAN", "#define NAN __builtin_nanf(\"\")");
+    const struct flavour *f = h->flavour;
+    helpers_add(h, "INFINITY", f->infinity);
+    helpers_add(h, "NAN", f->nan);
     for (int i = 0; i < COUNT_OF(unary); i++) {
-        helpers_add_form(h, "$N", "double $N(double);", 1, &(struct token){'N', unary[i]});
-        helpers_add_form(h, "$Nf", "float $Nf(float);", 1, &(struct token){'N', unary[i]});
+        helpers_add_form(h, "$N", f->unary, 1, &(struct token){'N', unary[i]});
+        helpers_add_form(h, "$Nf", f->unary_f, 1, &(struct token){'N', unary[i]});
     }
     for (int i = 0; i < COUNT_OF(binary); i++) {
-        helpers_add_form(h, "$N", "double $N(double, double);", 1, &(struct token){'N', binary[i]});
-        helpers_add_form(h, "$Nf", "float $Nf(float, float);", 1, &(struct token){'N', binary[i]});
+        helpers_add_form(h, "$N", f->binary, 1, &(struct token){'N', binary[i]});
+        helpers_add_form(h, "$Nf", f->binary_f, 1, &(struct token){'N', binary[i]});
     }
+}
+
+/* Joins the values of the items of a work group, whose number is a power of two: all get the result. */
+static void joins(struct helpers *h)
+{
+    static const struct {
+        const char *name, *join;
+    } ops[] = {{"sum", "t[i] + t[i + n]"},
+               {"prod", "t[i] * t[i + n]"},
+               {"max", "@sol_max_$S(t[i + n], t[i])"},
+               {"min", "@sol_min_$S(t[i + n], t[i])"}};
+    static const char *const types[][2] = {{"f32", "float"}, {"f64", "double"}, {"i64", "int64_t"}};
+    for (int o = 0; o < COUNT_OF(ops); o++)
+        for (int k = 0; k < COUNT_OF(types); k++) {
+            const struct token type[] = {{'S', types[k][0]}, {'T', types[k][1]}};
+            const struct token all[] = {
+                type[0], type[1], {'O', ops[o].name}, {'J', form_fill(h->arena, ops[o].join, 2, type)}};
+            helpers_add_form(h, "sol_join_$O_$S",
+                             "@HELPER $T sol_join_$O_$S($T x, @SHARED $T *t)\n"
+                             "{\n"
+                             "    const int i = (int)@ITEM;\n"
+                             "    t[i] = x;\n"
+                             "    @BARRIER;\n"
+                             "    for (int n = (int)@GROUP / 2; n > 0; n /= 2) {\n"
+                             "        if (i < n) t[i] = $J;\n"
+                             "        @BARRIER;\n"
+                             "    }\n"
+                             "    x = t[0];\n"
+                             "    @BARRIER;\n"
+                             "    return x;\n"
+                             "}",
+                             COUNT_OF(all), all);
+        }
 }
 
 void helpers_scalar(struct helpers *h)
 {
     libm(h);
     for (int i = 0; i < COUNT_OF(scalar_helpers); i++) helpers_add(h, scalar_helpers[i].name, scalar_helpers[i].text);
+    if (h->flavour->vector) return;
+    joins(h);
+    helpers_add(h, "sol_total",
+                "@HELPER float sol_total(float x, float rest) { return __builtin_isfinite(rest) ? x + rest : x; }");
 }

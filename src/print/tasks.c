@@ -58,10 +58,11 @@ void tasks_make(const struct print_plan *pl, const struct print_group *g, const 
         const int ivar = out->ivar[i];
         const int64_t size = loops->ivars.at[ivar].size, given = by->unit ? by->unit[ivar] : 1,
                       unit = given ? given : MAX(size, 1);
-        const int64_t units = given || !size ? size_ceil_div(size, unit) : 1, usual = size_hint(units);
+        const int64_t units = given || !size ? size_ceil_div(size, unit) : 1,
+                      usual = size_varies(units) ? MAX(size_hint(units), 1) : units;
         double parts = want / (double)MAX(size_hint(out->tasks), 1);
         if (parts < 1.5) parts = 1;
-        if ((double)usual < parts * 1.5) parts = (double)usual;
+        if (by->single || (double)usual < parts * 1.5) parts = (double)usual;
         const int64_t block = parts >= 1 ? (int64_t)((double)(usual - 1) / parts) + 1 : usual;
         out->block[i] = size_mul(block, unit);
         /* A dimension may be empty. Blocks are as large as for the hint, so their number varies with the size. */

@@ -33,12 +33,12 @@ int tree_member(struct tree *t, const struct kernel *k)
 
 static int64_t tasks_per_image(const struct tree *t)
 {
-    return (t->loop[0].n + t->per_task - 1) / t->per_task;
+    return size_ceil_div(t->loop[0].n, t->per_task);
 }
 
 int64_t tree_tasks(const struct tree *t, int64_t images)
 {
-    return t->nring ? tasks_per_image(t) * images : images;
+    return t->nring ? size_mul(tasks_per_image(t), images) : images;
 }
 
 /* -- addresses */
@@ -131,8 +131,8 @@ static void put_fill(struct printing *p, int i)
     const char *value = r->fill > 1e300    ? "@INFINITY"
                         : r->fill < -1e300 ? "-@INFINITY"
                                            : arena_printf(p->out->arena, "%.17g", r->fill);
-    text_line(p->out, "for (int64_t k = 0; k < %lld; k++) at[k] = (%s)%s;", (long long)r->row_bytes / type->bytes,
-              type->c_name, value);
+    text_line(p->out, "for (int64_t k = 0; k < %lld; k++) at[k] = (%s)%s;",
+              (long long)size_floor_div(r->row_bytes, type->bytes), type->c_name, value);
 }
 
 /* A full ring begins anew; rows outside of the tensor are filled. */
@@ -161,6 +161,7 @@ static void put_ring(struct printing *p, int i)
               "image, int64_t first, int64_t last)",
               i);
     text_open(p->out, "{");
+    kernel_open_sizes(p->out);
     text_line(p->out, "(void)p, (void)image;");
     text_line(p->out, "if (b->next%d < first) b->from%d = b->next%d = first;", i, i, i);
     text_open(p->out, "for (; b->next%d <= last; b->next%d++) {", i, i);
@@ -182,7 +183,7 @@ static void put_task(struct printing *p)
     struct arena *a = p->out->arena;
     text_line(p->out, "const int64_t image = %s, %s0 = %s;", text_over(a, "task", tasks), row,
               text_times(a, text_modulo(a, "task", tasks), rounds));
-    if (n % rounds)
+    if (size_varies(n) || n % rounds)
         text_line(p->out, "const int64_t %s1 = %s0 + %lld < %lld ? %s0 + %lld : %lld;", row, row, rounds, n, row,
                   rounds, n);
     else
@@ -219,7 +220,7 @@ static void put_step(struct printing *p)
         const struct tree_ring *r = &t->ring[i];
         if (r->stored) continue;
         text_line(p->out, "b->ring%d = %s;", i, text_plus(p->out->arena, "scratch", r->scratch));
-        text_line(p->out, "__builtin_memset(b->ring%d, 0, %lld);", i, (long long)(r->row_bytes * r->room));
+        text_line(p->out, "__builtin_memset(b->ring%d, 0, %lld);", i, (long long)size_mul(r->row_bytes, r->room));
     }
     if (t->nring) text_line(p->out, "int64_t now = -1;");
     text_open(p->out, "for (int64_t task = task0; task < task1; task++) {");

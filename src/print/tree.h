@@ -1,10 +1,11 @@
-/* Numbers of bytes and of rounds are sizes, which may vary (base/size.h); rings have known sizes.
- *
- * Kernels that are made of calls of other kernels, as data. A planner says what is called when, and with which
+/* Kernels that are made of calls of other kernels, as data. A planner says what is called when, and with which
  * operands; tree.c is the only place that writes it as text.
  *
  * A task runs loops, one behind the other. Each round of a loop first asks a ring for rows, then calls members. A ring
- * is a line buffer in scratch memory: asked for rows, it makes those it does not have, each with a round of its own. */
+ * is a line buffer in scratch memory: asked for rows, it makes those it does not have, each with a round of its own.
+ *
+ * Numbers of bytes, of rounds and of a tensor's rows are sizes, which may vary (base/size.h). The rows that a ring has
+ * room for, and those of a task, are numbers. */
 #ifndef SOL_TREE_H
 #define SOL_TREE_H
 

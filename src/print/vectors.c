@@ -59,7 +59,7 @@ static const struct helper_row across_two = {"sol_across_$N_$V", "@HELPER $S sol
  * vector. */
 static const struct helper_row lane_helper = {"sol_$N_$V", "@HELPER @$W sol_$N_$V(@$V v)\n"
                                                            "{\n"
-                                                           "    @$W r;\n"
+                                                           "    @$W r = {0};\n"
                                                            "    for (int i = 0; i < $L; i++) {\n"
                                                            "        const $S x = v[i];\n"
                                                            "        r[i] = $F;\n"

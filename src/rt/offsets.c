@@ -6,9 +6,16 @@
 #include <limits.h>
 #include <stdlib.h>
 
-static int64_t larger(int64_t a, int64_t b)
+#define HURRY 20000 /* comparisons that the order by size may need: some 25 us */
+
+static int64_t maximum(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
 }
 
 static int by_first(const void *a, const void *b)
@@ -20,13 +27,13 @@ static int by_first(const void *a, const void *b)
 }
 
 /* Inserts b into the live blocks, which are sorted by offset. */
-static int64_t insert(struct rt_block **alive, int *n, struct rt_block *b)
+static int64_t insert_block(struct rt_block **alive, int *n, struct rt_block *b)
 {
     int64_t at = 0;
     int i = 0;
     for (; i < *n; i++) {
         if (alive[i]->offset - at >= b->bytes) break;
-        at = larger(at, alive[i]->offset + alive[i]->bytes);
+        at = maximum(at, alive[i]->offset + alive[i]->bytes);
     }
     b->offset = at;
     for (int k = *n; k > i; k--) alive[k] = alive[k - 1];
@@ -43,16 +50,23 @@ static int64_t assign_by_time(const struct rt_layout *l)
     for (int i = 0; i < l->n; i++) order[i] = &l->block[i];
     qsort(order, (size_t)l->n, sizeof *order, by_first);
     int64_t whole = l->room;
-    int nalive = 0;
+    int nalive = 0, next = -1; /* the step behind which a live block dies next, or an earlier one */
     for (int i = 0; i < l->ngiven; i++) alive[nalive++] = &l->given[i];
     if (l->room) alive[nalive++] = &end_of_room; /* no given block crosses it */
     for (int i = 0; i < l->n; i++) {
-        int kept = 0;
-        for (int k = 0; k < nalive; k++)
-            if (alive[k]->last >= order[i]->first) alive[kept++] = alive[k];
-        nalive = kept;
-        int64_t end = insert(alive, &nalive, order[i]);
-        whole = larger(whole, end);
+        if (next < order[i]->first) {
+            int kept = 0;
+            next = INT_MAX;
+            for (int k = 0; k < nalive; k++) {
+                if (alive[k]->last < order[i]->first) continue;
+                next = smaller(next, alive[k]->last);
+                alive[kept++] = alive[k];
+            }
+            nalive = kept;
+        }
+        next = smaller(next, order[i]->last);
+        int64_t end = insert_block(alive, &nalive, order[i]);
+        whole = maximum(whole, end);
     }
     return whole;
 }
@@ -81,8 +95,8 @@ static int64_t assign_by_size(const struct rt_layout *l)
         int nnear = 0;
         for (int k = 0; k < nplaced; k++)
             if (placed[k]->first <= b->last && placed[k]->last >= b->first) near[nnear++] = placed[k];
-        int64_t end = insert(near, &nnear, b);
-        whole = larger(whole, end);
+        int64_t end = insert_block(near, &nnear, b);
+        whole = maximum(whole, end);
         int at = nplaced++;
         for (; at && placed[at - 1]->offset > b->offset; at--) placed[at] = placed[at - 1];
         placed[at] = b;
@@ -100,6 +114,7 @@ int64_t rt_offsets(const struct rt_layout *l)
     for (int i = 0; i < l->n; i++) l->block[i].bytes = (l->block[i].bytes + 63) / 64 * 64;
     const int64_t by_time = assign_by_time(l);
     if (!l->room) return by_time; /* the memory that inference used last is still in the cache */
+    if (l->hurry && (int64_t)l->n * (l->n + l->ngiven) > HURRY) return by_time;
     if (assign_by_size(l) < by_time) return assign_by_size(l);
     return assign_by_time(l);
 }

@@ -33,7 +33,8 @@ int rt_processors(void); /* how many this process may use, by affinity and cgrou
  * `root` is a prefix for file names, "" except in tests. */
 int rt_quota(const char *root);
 
-/* Computes a step of kind SOL_STEP_HOST, on worker 0. Returns 0, or an error that rt_run returns. */
+/* Computes a step of kind SOL_STEP_HOST or SOL_STEP_SET (which may change the call's sizes), on worker 0. Returns 0, or
+ * an error that rt_run returns. */
 typedef int32_t (*rt_host_fn)(void *user, int32_t call, char *const *p);
 
 struct rt_call {
@@ -57,6 +58,19 @@ static inline int64_t rt_quantity(int64_t q, const int64_t *sizes)
 {
     return q < SOL_SIZE ? q : sizes[q - SOL_SIZE];
 }
+/* Where a buffer begins: a kind of memory, and the offset in it. */
+struct rt_place {
+    enum sol_buffer_kind kind; /* not SOL_BUFFER_EITHER */
+    int64_t offset;
+};
+static inline struct rt_place rt_place(const struct sol_module *m, const struct sol_buffer *b, const int64_t *sizes)
+{
+    const int64_t offset = rt_quantity(b->offset, sizes);
+    if (b->kind != SOL_BUFFER_EITHER) return (struct rt_place){(enum sol_buffer_kind)b->kind, offset};
+    const int64_t room = rt_quantity(m->saved_bytes, sizes);
+    return offset < room ? (struct rt_place){SOL_BUFFER_SAVED, offset}
+                         : (struct rt_place){SOL_BUFFER_WORKSPACE, offset - room};
+}
 /* The scratch of one worker, rounded up to whole cache lines. */
 static inline int64_t rt_scratch_bytes(const struct sol_program *p, const int64_t *sizes)
 {
@@ -75,6 +89,7 @@ struct rt_layout {
     int n, ngiven;
     int64_t room;
     void *memory; /* rt_offsets_bytes(n, ngiven), aligned to pointers */
+    int hurry;    /* 1: the order by size, which is slow, only for few blocks */
 };
 int64_t rt_offsets(const struct rt_layout *l);
 size_t rt_offsets_bytes(int n, int ngiven);
@@ -85,9 +100,13 @@ size_t rt_offsets_bytes(int n, int ngiven);
 enum rt_fit { RT_FITS, RT_LIMITS, RT_MULTIPLE, RT_NEEDS, RT_TOO_LARGE };
 enum rt_fit rt_sizes(const struct sol_module *m, int64_t *size, void *memory, int32_t *out_which);
 size_t rt_sizes_bytes(const struct sol_module *m);
+/* dims.c: the same without the places of blocks, and the end of them. */
+enum rt_fit rt_dims(const struct sol_module *m, int64_t *size, int32_t *out_which);
+/* The checks of dimension `set`, which a step has set, or those when a call begins (-1). */
+enum rt_fit rt_needs(const struct sol_module *m, const int64_t *size, int set, int32_t *out_which);
 
-/* Runs the program. Its steps must be of kind KERNEL, TEAM or HOST, in host memory. Returns SOL_KERNEL_OK, the first
- * error of a kernel, or what the host function returned; *out_step is then the step. Re-entrant. */
+/* Runs the program. Its steps must be of kind KERNEL, TEAM, HOST or SET, in host memory. Returns SOL_KERNEL_OK, the
+ * first error of a kernel, or what the host function returned; *out_step is then the step. Re-entrant. */
 int32_t rt_run(const struct rt_call *call, int32_t *out_step);
 
 #ifdef __cplusplus

@@ -432,6 +432,8 @@ struct region {
     atomic_int error;
     int32_t error_step;
     int error_worker;
+    bool stop; /* a step did not set its size: the others would run at sizes that are none; written between two barriers
+                */
     struct barrier barrier;
 };
 
@@ -469,10 +471,15 @@ static int64_t tasks_of(const struct rt_call *c, int step)
     return c->only && !c->only[step] ? 0 : rt_quantity(c->program->step[step].tasks, c->sizes);
 }
 
+static bool on_host(const struct sol_step *s)
+{
+    return s->kind == SOL_STEP_HOST || s->kind == SOL_STEP_SET;
+}
+
 /* Does the step need one worker only? */
 static bool single(const struct sol_step *s, int64_t tasks)
 {
-    return s->kind == SOL_STEP_HOST || (tasks == 1 && s->kind == SOL_STEP_KERNEL);
+    return on_host(s) || (tasks == 1 && s->kind == SOL_STEP_KERNEL);
 }
 
 /* If several errors occur, the one that a single worker would have met first counts: the first step, and in it the
@@ -489,12 +496,24 @@ static void report(struct region *r, int32_t error, int32_t step, int worker)
     atomic_flag_clear_explicit(&r->lock, memory_order_release);
 }
 
+/* The addresses of all operands. */
+static void place_operands(const struct rt_call *c)
+{
+    const struct sol_program *p = c->program;
+    for (int i = 0; i < p->nplace; i++) /* an operand without elements may have the base NULL */
+        c->operands[i] =
+            (char *)((uintptr_t)c->base[p->place[i].buffer] + (uintptr_t)rt_quantity(p->place[i].offset, c->sizes));
+}
+
 static void run_host(struct region *r, const struct sol_step *s, int step)
 {
     const struct rt_call *c = r->call;
-    if (atomic_load(&r->error)) return; /* its inputs may be garbage */
-    const int32_t error = c->host(c->host_user, s->call, c->operands + s->place0);
+    const bool before = atomic_load(&r->error) != 0; /* its inputs may be garbage */
+    const int32_t error = before ? 0 : c->host(c->host_user, s->call, c->operands + s->place0);
     if (error) report(r, error, step, 0);
+    if (s->kind != SOL_STEP_SET) return;
+    r->stop = before || error;
+    if (!r->stop) place_operands(c);
 }
 
 /* The first task of a worker. A single worker needs no division. */
@@ -506,7 +525,7 @@ static int64_t share(int64_t tasks, int worker, int n)
 static void run_share(struct region *r, const struct sol_frame *f, int64_t tasks, int worker, int n)
 {
     const struct sol_step *s = &r->call->program->step[f->step];
-    if (s->kind == SOL_STEP_HOST) {
+    if (on_host(s)) {
         if (worker == 0) run_host(r, s, f->step);
         return;
     }
@@ -527,23 +546,26 @@ static void run_steps(void *arg, int worker, int n)
     struct meeting meeting = {.barrier = &r->barrier, .n = n, .spin_ns = SPIN_BARRIER_NS};
     const struct sol_team team = {n, meet, &meeting};
     f.team = &team;
-    bool first = true, alone = false;
+    bool first = true, alone = false; /* first: since the last barrier */
     int64_t begin = c->step_ns && worker == 0 ? now_ns() : 0;
     for (int i = 0; i < c->program->nstep; i++) {
         const int64_t tasks = tasks_of(c, i);
         if (tasks <= 0) continue;
         const bool was_alone = alone;
         alone = single(&c->program->step[i], tasks);
-        if (n > 1 && !first && !c->step_ns && !(was_alone && alone)) meet(&meeting);
+        const bool set = c->program->step[i].kind == SOL_STEP_SET; /* between two barriers: all read the sizes */
+        if (n > 1 && (set || (!first && !c->step_ns && !(was_alone && alone)))) meet(&meeting);
         first = false;
         f.step = i;
         if (c->on_step && worker == 0) c->on_step(c->on_step_user, i);
         run_share(r, &f, tasks, worker, n);
         if (error && !reported) report(r, error, error_step, worker);
         reported = error;
-        if (!c->step_ns) continue;
+        if (!c->step_ns && !set) continue;
         meet(&meeting);
-        if (worker > 0) continue;
+        if (set && r->stop) break;
+        first = set;
+        if (!c->step_ns || worker > 0) continue;
         const int64_t end = now_ns();
         c->step_ns[i] += end - begin;
         begin = end;
@@ -564,14 +586,13 @@ static int useful_workers(const struct rt_call *c)
 int32_t rt_run(const struct rt_call *c, int32_t *out_step)
 {
     const struct sol_program *p = c->program;
-    for (int i = 0; i < p->nplace; i++) /* an operand without elements may have the base NULL */
-        c->operands[i] =
-            (char *)((uintptr_t)c->base[p->place[i].buffer] + (uintptr_t)rt_quantity(p->place[i].offset, c->sizes));
+    place_operands(c);
     struct region r;
     r.call = c;
     atomic_flag_clear(&r.lock);
     atomic_init(&r.error, 0);
     r.error_step = r.error_worker = 0;
+    r.stop = false;
     r.frame = (struct sol_frame){.base = c->base,
                                  .scratch = c->scratch,
                                  .scratch_bytes = rt_scratch_bytes(p, c->sizes),

@@ -32,20 +32,30 @@ static bool touch_huge(char *at, int64_t bytes)
     return false;
 }
 
-sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b)
+static void drop(struct sol_ctx *ctx, struct block *b)
 {
+    ctx_free(ctx, b->raw);
+}
+
+sol_status block_here(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b)
+{
+    struct sol_ctx *ctx = net->ctx;
     const size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
-    *out_b = (struct block){0};
-    if (!bytes) return SOL_OK;
     void *raw = ctx_try(ctx, (size_t)bytes + align);
     if (!raw) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: %s needs %lld bytes", what, (long long)bytes);
     char *at = (char *)(((uintptr_t)raw + align - 1) / align * align);
-    *out_b = (struct block){at, raw, bytes, false};
+    *out_b = (struct block){.at = at, .raw = raw, .bytes = bytes, .drop = drop};
     if (bytes >= LARGE)
         out_b->small = touch_huge(at, bytes);
     else if (align == HUGE_PAGE)
         want_huge(at, bytes);
     return SOL_OK;
+}
+
+sol_status block_make(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b)
+{
+    *out_b = (struct block){0};
+    return bytes ? net->runner->make(net, bytes, what, out_b) : SOL_OK;
 }
 
 void block_fresh(char *at, int64_t bytes)
@@ -62,16 +72,16 @@ void block_keep(struct block *b)
 
 void block_free(struct sol_ctx *ctx, struct block *b)
 {
-    ctx_free(ctx, b->raw);
+    if (b->drop) b->drop(ctx, b);
     *b = (struct block){0};
 }
 
-sol_status block_need(struct sol_ctx *ctx, int64_t bytes, const char *what, bool grows, struct block *b)
+sol_status block_need(struct sol_net *net, int64_t bytes, const char *what, bool grows, struct block *b)
 {
     if (b->bytes >= bytes) return SOL_OK;
     if (grows) bytes = MAX(bytes, b->bytes + b->bytes / 8);
-    block_free(ctx, b);
-    return block_make(ctx, bytes, what, b);
+    block_free(net->ctx, b);
+    return block_make(net, bytes, what, b);
 }
 
 static struct slot *slot_make(struct sol_net *net)
@@ -79,15 +89,19 @@ static struct slot *slot_make(struct sol_net *net)
     const struct sol_module *m = net->module;
     const size_t places = (size_t)MAX(MAX(m->forward.nplace, m->backward.nplace), m->prepare.nplace);
     const size_t steps = (size_t)MAX(m->forward.nstep, m->backward.nstep), buffers = (size_t)m->nbuffer;
-    const size_t bytes =
-        sizeof(struct slot) + (places + buffers) * sizeof(char *) + steps * sizeof(int64_t) + sizes_bytes(net);
+    const size_t io = (size_t)m->ninput + (size_t)m->noutput;
+    const size_t bytes = sizeof(struct slot) + (places + buffers + io) * sizeof(char *) +
+                         (steps + buffers) * sizeof(int64_t) + sizes_bytes(net);
     struct slot *s = ctx_try(net->ctx, bytes);
     if (!s) return NULL;
     memset(s, 0, bytes);
     s->base = (char **)(s + 1);
     s->operands = s->base + buffers;
-    s->step_ns = (int64_t *)(s->operands + places);
-    s->known = s->step_ns + steps;
+    s->io_at = (void **)(s->operands + places);
+    s->step_ns = (int64_t *)(s->io_at + io);
+    s->bases = (sol_ptr *)(s->step_ns + steps);
+    s->own = (int64_t *)(s->bases + buffers);
+    s->known = s->own + m->nsize;
     return s;
 }
 
@@ -95,6 +109,8 @@ void slot_free(struct sol_net *net, struct slot *s)
 {
     block_free(net->ctx, &s->workspace);
     block_free(net->ctx, &s->scratch);
+    block_free(net->ctx, &s->state);
+    block_free(net->ctx, &s->io);
     ctx_free(net->ctx, s);
 }
 
@@ -110,9 +126,9 @@ static sol_status slot_fit(struct sol_net *net, const struct slot_use *use, stru
 {
     const bool varies = net->module->nsize > 0;
     const int64_t workspace = rt_quantity(use->program->workspace_bytes, s->sizes),
-                  scratch = rt_scratch_bytes(use->program, s->sizes) * use->threads;
-    TRY(block_need(net->ctx, workspace, "the workspace", varies, &s->workspace));
-    return block_need(net->ctx, scratch, "the scratch memory of the threads", varies, &s->scratch);
+                  scratch = rt_scratch_bytes(use->program, s->sizes) * (net->launches ? 1 : use->threads);
+    TRY(block_need(net, workspace, "the workspace", varies, &s->workspace));
+    return block_need(net, scratch, "the scratch memory of the threads", varies, &s->scratch);
 }
 
 sol_status slot_take(struct sol_net *net, const struct slot_use *use, struct slot **out_s)

@@ -3,17 +3,30 @@
 #ifndef SOL_RUNTIME_INSIDE_H
 #define SOL_RUNTIME_INSIDE_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
+#include "rt/lock.h"
 #include "runtime/runtime.h"
 
 struct block { /* memory aligned to 64 bytes, to huge pages if it is large */
-    char *at;
+    char *at;  /* on another device: a virtual pointer, which nobody dereferences */
     void *raw;
     int64_t bytes;
-    bool small; /* because huge pages are slow to get */
+    bool small;                                         /* because huge pages are slow to get */
+    struct dev *dev;                                    /* of the virtual pointer */
+    void (*drop)(struct sol_ctx *ctx, struct block *b); /* frees it; NULL: there is no memory */
 };
+struct call;
+struct slot;
+/* How networks run on a kind of device: runner_here (run.c, block.c) for memory of this process and threads of the
+ * caller, runner_queued (queued.c) for memory of a device and its queues. */
+struct runner {
+    sol_status (*begin)(struct sol_net *net); /* when the network is made */
+    void (*end)(struct sol_net *net);         /* before its module goes */
+    sol_status (*make)(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b);
+    sol_status (*fill)(struct sol_net *net, const struct block *b, int64_t bytes); /* with NaN, and -1 */
+    sol_status (*copy)(struct sol_net *net, const struct block *to, const struct block *from, int64_t bytes);
+    sol_status (*run)(struct sol_net *net, const struct call *c, struct slot *s);
+};
+extern const struct runner runner_here, runner_queued;
 /* The tensors that a call of forward saves for backward. */
 struct sol_saved {
     struct sol_net *net;
@@ -28,11 +41,16 @@ enum { SLOT_SIZES = 8 };
 struct slot {
     struct slot *next;
     struct block workspace, scratch;
+    struct block state; /* of launched steps (launched.c) */
+    struct block io;    /* copies of inputs and outputs, where the device has memory of its own */
     /* The sizes of a call, module->nsize of them (NULL: none vary), and those of the last calls with other sizes. */
     const int64_t *sizes;
+    int64_t *own; /* where steps set sizes: those of the call as they are now, which `sizes` points to */
     int64_t *known;
     int nknown, newest;
     char **base;      /* by buffer */
+    sol_ptr *bases;   /* the same */
+    void **io_at;     /* where inputs, then outputs are in `io` */
     char **operands;  /* by place */
     int64_t *step_ns; /* of the call, if it is measured */
 };
@@ -41,20 +59,16 @@ struct profile { /* of the last runs of a program that were measured */
     int64_t runs;
     int64_t *ns; /* by run, modulo PROFILE_RUNS, and step; NULL: none yet */
 };
-/* A mutex with a condition that survives fork(): a child process resets it, because its holder does not exist there. */
-struct lock {
-    atomic_int forks; /* the process in which it is valid */
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-};
 /* One parameter set: pointers to the owner's data, and the packed and folded parameters. */
 struct sol_params {
     struct sol_net *net;
     struct lock lock;   /* for all below */
     const void **param; /* as they were handed over last */
-    bool *dirty;        /* by parameter: it changed, and `prepare` must run its steps again */
-    bool any_dirty;     /* or nothing was prepared yet */
-    bool fresh;         /* nothing was prepared yet */
+    const void **at;    /* where the device has them: the same, or in `mirror` */
+    struct block mirror;
+    bool *dirty;    /* by parameter: it changed, and `prepare` must run its steps again */
+    bool any_dirty; /* or nothing was prepared yet */
+    bool fresh;     /* nothing was prepared yet */
     bool preparing;
     int running; /* calls in flight */
     struct block prepared;
@@ -64,12 +78,23 @@ struct sol_net {
     struct arena *arena;
     struct net_parts parts;
     const struct sol_module *module;
+    const struct runner *runner;
+    struct sol_code *code; /* on the device; NULL: the module's own */
+    bool launches;         /* its steps are of kind LAUNCH */
+    void **kernel[3];      /* of such steps, by program and step */
+    struct block constants;
+    char **constant_at; /* by buffer of kind CONST; NULL: the code has them */
     int64_t *param_bytes;
+    int64_t *param_at; /* in a mirror */
+    int64_t mirror_bytes;
+    bool *uses[3];  /* by program and buffer: its steps have operands there; not set on this processor */
     bool *prepares; /* by parameter: a step of `prepare` depends on it */
     const struct rt_team *team;
     bool debug; /* fills the workspace with NaN before each call */
     /* Of a network with dimensions that vary: */
     int64_t *example;       /* its sizes for the dimensions' hints */
+    const int64_t *most;    /* by dimension: parts.most */
+    int told;               /* how many dimensions callers tell */
     struct size_read *read; /* what the inputs' shapes must be */
     int nread;
 
@@ -85,13 +110,19 @@ struct sol_net {
     struct profile forward_profile, backward_profile;
 };
 
-/* lock.c */
-void lock_init(struct lock *l);
-void lock_destroy(struct lock *l);
-/* `mend` repairs `of`, which the lock guards, in a child process, where calls of the parent's other threads never end.
- * NULL: nothing to repair. */
-void lock_take(struct lock *l, void (*mend)(void *of), void *of);
-void lock_give(struct lock *l);
+/* launched.c: steps of kind LAUNCH */
+struct launched { /* a program that runs */
+    const struct sol_program *program;
+    int number; /* 0 prepare, 1 forward, 2 backward */
+    struct slot *slot;
+    struct queue *queue;
+    int64_t *step_ns; /* NULL: not measured */
+};
+sol_status launched_begin(struct sol_net *net); /* when the code is loaded */
+/* Before the first step of a program, and behind the last: waits, and explains what a kernel reported. */
+sol_status launched_open(struct sol_net *net, struct slot *s, struct queue *q);
+sol_status launched_close(struct sol_net *net, const struct sol_program *p, struct slot *s, struct queue *q);
+sol_status launched_add(struct sol_net *net, const struct launched *l, int step);
 
 /* net.c */
 int64_t io_bytes(const struct sol_io *io, const int64_t *dims);
@@ -101,11 +132,12 @@ void net_unlock(struct sol_net *net);
 /* Frees the rest of a destroyed network when no saved tensors refer to it any more. */
 void net_free(struct sol_net *net);
 
-/* block.c */
-sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b);
+/* block.c. `bytes` may be 0. */
+sol_status block_make(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b);
 void block_free(struct sol_ctx *ctx, struct block *b);
+sol_status block_here(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b);
 /* Enlarges a block if necessary, without keeping its content. `grows`: perhaps soon again, so by an eighth at least. */
-sol_status block_need(struct sol_ctx *ctx, int64_t bytes, const char *what, bool grows, struct block *b);
+sol_status block_need(struct sol_net *net, int64_t bytes, const char *what, bool grows, struct block *b);
 void block_keep(struct block *b); /* it will be used again */
 /* Prepares memory of the caller that a program will write. Large memory is usually new, such as the gradients of a
  * step, because allocators return large blocks to the system. Writing it is several times as fast with huge pages. */
@@ -130,7 +162,10 @@ struct size_read { /* a dimension of an input */
 sol_status sizes_begin(struct sol_net *net); /* when the network is made */
 /* Finds the sizes of a call among those that a slot knows, or computes them. `dims` as in slot_take. */
 sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims);
-size_t sizes_bytes(const struct sol_net *net); /* what a slot needs for `known` */
+size_t sizes_bytes(const struct sol_net *net); /* what a slot needs for `known` and `own` */
+bool sizes_are_set(const struct sol_net *net); /* by steps? */
+sol_status sizes_set(const struct sol_net *net, int64_t *sizes,
+                     int dim); /* what follows from a dimension that is set */
 
 /* saved.c: sol_saved_destroy, and */
 sol_status saved_take(struct sol_net *net, const int64_t *dims, struct sol_saved **out_s);
@@ -158,10 +193,16 @@ struct call {
     struct sol_saved *saved;   /* NULL: the program uses none */
     struct sol_saved *uses_up; /* set if the program overwrites saved tensors; NULL: it must not */
     const unsigned char *only; /* by step: 0 skips it; NULL: all run */
+    const bool *changed;       /* prepare: by parameter; NULL: all */
     int threads;
     bool profile;
-    int64_t *out_ns; /* by step; NULL: the profile records the times */
+    int64_t *out_dims; /* the sizes of the dimensions afterwards; NULL: not wanted */
+    int64_t *out_ns;   /* by step; NULL: the profile records the times */
 };
-sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s);
+/* Sets the addresses of all buffers, s->base. */
+void run_bases(const struct sol_net *net, const struct call *c, struct slot *s);
+sol_status run_host(const struct sol_net *net, int64_t *sizes, int32_t call, char *const *p); /* a step of the host */
+/* Reports the error of a step: negative, of a function of the host; otherwise what its kernel says. */
+sol_status run_explain(struct sol_net *net, const struct sol_step *s, int32_t error);
 
 #endif

@@ -28,22 +28,25 @@ static void mark_prepares(struct sol_net *net)
 
 /* -- what rt runs: kernels, teams and functions of the host, on memory of the host */
 
-static const char *rejected(const struct sol_step *s)
+/* code: a device has code of its own for the steps */
+static const char *rejected(const struct sol_step *s, bool code, bool device)
 {
     switch (s->kind) {
     case SOL_STEP_KERNEL:
-    case SOL_STEP_TEAM: return s->run ? NULL : "it has no function";
+    case SOL_STEP_TEAM: return s->run || code ? NULL : "it has no function";
     case SOL_STEP_HOST: return NULL;
-    case SOL_STEP_LAUNCH: return "a device is to run it, and there is none";
+    case SOL_STEP_SET: return device ? "it sets a size of the call, which only processors can" : NULL;
+    case SOL_STEP_LAUNCH: return code ? NULL : "a device is to run it, and there is none";
     case SOL_STEP_COPY: return "it copies to or from a device, and there is none";
     default: return "it is of a kind that is not known";
     }
 }
 
-static sol_status check_program(struct sol_ctx *ctx, const char *name, const struct sol_program *p)
+static sol_status check_program(struct sol_ctx *ctx, const struct net_parts *parts, const struct sol_program *p)
 {
+    const char *name = parts->name;
     for (int i = 0; i < p->nstep; i++) {
-        const char *why = rejected(&p->step[i]);
+        const char *why = rejected(&p->step[i], parts->code, parts->dev);
         if (why)
             return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "module of '%s': step %d (%s) cannot run: %s", name, i,
                             p->step[i].label, why);
@@ -51,8 +54,10 @@ static sol_status check_program(struct sol_ctx *ctx, const char *name, const str
     return SOL_OK;
 }
 
-static sol_status check_module(struct sol_ctx *ctx, const char *name, const struct sol_module *m)
+static sol_status check_module(struct sol_ctx *ctx, const struct net_parts *parts)
 {
+    const struct sol_module *m = parts->module;
+    const char *name = parts->name;
     if (m->nsize && !m->sizes)
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
                         "module of '%s': %d sizes are known only while running, and it has no function that computes "
@@ -62,9 +67,9 @@ static sol_status check_module(struct sol_ctx *ctx, const char *name, const stru
         if (m->buffer[i].space != SOL_SPACE_HOST)
             return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
                             "module of '%s': buffer %d is a device's memory, and there is no device", name, i);
-    TRY(check_program(ctx, name, &m->prepare));
-    TRY(check_program(ctx, name, &m->forward));
-    return check_program(ctx, name, &m->backward);
+    TRY(check_program(ctx, parts, &m->prepare));
+    TRY(check_program(ctx, parts, &m->forward));
+    return check_program(ctx, parts, &m->backward);
 }
 
 sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_parts *parts, struct sol_net **out_net)
@@ -72,19 +77,23 @@ sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_par
     const struct sol_module *m = parts->module;
     struct sol_net *net = NEW(a, struct sol_net);
     *out_net = NULL;
-    TRY(check_module(ctx, parts->name, m));
+    TRY(check_module(ctx, parts));
     net->ctx = ctx;
     net->arena = a;
     net->parts = *parts;
+    net->most = parts->most;
     net->module = m;
     net->param_bytes = NEW_ARRAY(a, int64_t, m->nparam);
     for (int i = 0; i < m->nparam; i++) net->param_bytes[i] = io_bytes(&parts->params[i], NULL);
+    net->param_at = NEW_ARRAY(a, int64_t, m->nparam);
     net->prepares = NEW_ARRAY(a, bool, m->nparam);
+    net->runner = parts->dev ? &runner_queued : &runner_here;
     TRY(sizes_begin(net));
     TRY(ctx_check(ctx));
     mark_prepares(net);
     net->team = rt_team_openmp();
-    net->debug = !strcmp(ctx_config(ctx, "compiler::debug"), "1");
+    net->debug = ctx_debugs(ctx);
+    TRY(net->runner->begin(net));
     lock_init(&net->lock);
     *out_net = net;
     return SOL_OK;
@@ -93,12 +102,18 @@ sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_par
 void sol_net_destroy(struct sol_net *net)
 {
     if (!net) return;
+    if (net->parts.dev && dev_hangs(net->parts.dev)) {
+        LOG(net->ctx, LOG_WARN, "run", "%s: its memory is kept, because device %s hangs and may use it",
+            net->parts.name, dev_name(net->parts.dev));
+        return;
+    }
     for (struct slot *s = net->idle, *next; s; s = next) {
         next = s->next;
         slot_free(net, s);
     }
     ctx_free(net->ctx, net->forward_profile.ns);
     ctx_free(net->ctx, net->backward_profile.ns);
+    net->runner->end(net);
     if (net->parts.close) net->parts.close(net->parts.handle);
     net_lock(net);
     saved_free_idle(net);
@@ -167,7 +182,7 @@ void net_memory(const struct sol_net *net, const int64_t *sizes, struct sol_memo
 {
     const struct sol_module *m = net->module;
     const struct sol_program *f = &m->forward, *b = &m->backward, *q = &m->prepare;
-    const int64_t threads = rt_processors();
+    const int64_t threads = net->launches ? 1 : rt_processors();
     int64_t constants = 0;
     for (int i = 0; i < m->nbuffer; i++)
         if (m->buffer[i].kind == SOL_BUFFER_CONST) constants += m->buffer[i].bytes;

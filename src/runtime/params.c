@@ -7,14 +7,15 @@
 sol_status sol_params_create(struct sol_net *net, struct sol_params **out_params)
 {
     const size_t n = (size_t)net->module->nparam;
-    const size_t bytes = sizeof(struct sol_params) + n * (sizeof(void *) + sizeof(bool));
+    const size_t bytes = sizeof(struct sol_params) + n * (2 * sizeof(void *) + sizeof(bool));
     struct sol_params *p = ctx_try(net->ctx, bytes);
     *out_params = NULL;
     if (!p) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: parameters of '%s'", net->parts.name);
     memset(p, 0, bytes);
     p->net = net;
     p->param = (const void **)(p + 1);
-    p->dirty = (bool *)(p->param + n);
+    p->at = net->mirror_bytes ? p->param + n : p->param;
+    p->dirty = (bool *)(p->param + 2 * n);
     p->any_dirty = p->fresh = true;
     lock_init(&p->lock);
     *out_params = p;
@@ -25,6 +26,7 @@ void sol_params_destroy(struct sol_params *params)
 {
     if (!params) return;
     block_free(params->net->ctx, &params->prepared);
+    block_free(params->net->ctx, &params->mirror);
     lock_destroy(&params->lock);
     ctx_free(params->net->ctx, params);
 }

@@ -28,14 +28,14 @@ static void mark_steps(const struct sol_net *net, const bool *dirty, bool all, b
     }
 }
 
-static sol_status run_steps(struct sol_params *params, const unsigned char *only, int threads)
+static sol_status run_steps(struct sol_params *params, const unsigned char *only, const bool *changed, int threads)
 {
     struct slot *s;
     struct sol_net *net = params->net;
     const struct sol_program *p = &net->module->prepare;
     TRY(slot_take(net, &(struct slot_use){.program = p, .threads = threads}, &s));
-    const struct call c = {.program = p, .params = params, .only = only, .threads = threads};
-    const sol_status status = run_program(net, &c, s);
+    const struct call c = {.program = p, .params = params, .only = only, .changed = changed, .threads = threads};
+    const sol_status status = net->runner->run(net, &c, s);
     const struct sol_module *m = net->module;
     const int64_t *sizes = net->example;
     const bool large = s->workspace.bytes > MAX(rt_quantity(m->forward.workspace_bytes, sizes),
@@ -52,13 +52,13 @@ static sol_status prepare(struct sol_params *params, const bool *dirty, bool all
     const struct sol_net *net = params->net;
     const struct sol_module *m = net->module;
     if (!params->prepared.at)
-        TRY(block_make(net->ctx, m->prepared_bytes, "the prepared parameters", &params->prepared));
+        TRY(block_make(params->net, m->prepared_bytes, "the prepared parameters", &params->prepared));
     unsigned char *only = ctx_try(net->ctx, (size_t)(m->prepare.nstep + m->nbuffer));
     if (!only) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", net->parts.name);
     bool *needed = (bool *)only + m->prepare.nstep;
     memset(needed, 0, (size_t)m->nbuffer * sizeof *needed);
     mark_steps(net, dirty, all, needed, only);
-    const sol_status status = run_steps(params, only, threads);
+    const sol_status status = run_steps(params, only, all ? NULL : dirty, threads);
     ctx_free(net->ctx, only);
     return status;
 }

@@ -160,7 +160,7 @@ sol_status sol_net_profile_print(struct sol_net *net, char **out_text)
     struct sol_profile_row r;
     struct text t = text_new(a);
     for (int i = 0; sol_net_profile(net, i, &r); i++) {
-        if (!r.runs) continue;
+        if (!r.runs || r.median_ns <= 0) continue; /* 0: other versions of it ran at these sizes */
         PUSH(a, rows, r);
         s.ns[r.backward] += r.median_ns;
         s.flops += r.flops;

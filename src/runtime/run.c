@@ -5,38 +5,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *begin_of(const struct sol_buffer *b, const struct slot *s, const struct call *c)
+static char *begin_of(const struct sol_module *m, const struct sol_buffer *b, const struct slot *s,
+                      const struct call *c)
 {
+    const struct rt_place at = rt_place(m, b, s->sizes);
     const void *begin = NULL;
-    switch ((enum sol_buffer_kind)b->kind) {
+    switch (at.kind) {
     case SOL_BUFFER_INPUT: begin = c->inputs ? c->inputs[b->index] : NULL; break;
     case SOL_BUFFER_OUTPUT: begin = c->outputs ? c->outputs[b->index] : NULL; break;
-    case SOL_BUFFER_PARAM: begin = c->params->param[b->index]; break;
+    case SOL_BUFFER_PARAM: begin = c->params->at[b->index]; break;
     case SOL_BUFFER_PREPARED: begin = c->params->prepared.at; break;
     case SOL_BUFFER_WORKSPACE: begin = s->workspace.at; break;
     case SOL_BUFFER_CONST: begin = b->data; break;
     case SOL_BUFFER_SAVED: begin = c->saved ? c->saved->block.at : NULL; break;
+    case SOL_BUFFER_EITHER: break; /* is one of both */
     }
-    return (char *)((uintptr_t)begin + (uintptr_t)rt_quantity(b->offset, s->sizes));
+    return (char *)((uintptr_t)begin + (uintptr_t)at.offset);
+}
+
+void run_bases(const struct sol_net *net, const struct call *c, struct slot *s)
+{
+    params_lock(c->params); /* for the parameters' addresses */
+    for (int i = 0; i < net->module->nbuffer; i++) s->base[i] = begin_of(net->module, &net->module->buffer[i], s, c);
+    params_unlock(c->params);
+}
+
+sol_status run_host(const struct sol_net *net, int64_t *sizes, int32_t call, char *const *p)
+{
+    if (call < 0 || call >= net->parts.nhost)
+        return ctx_fail(net->ctx, SOL_ERR_INTERNAL, "there is no function %d of the host", call);
+    const struct net_host *h = &net->parts.host[call];
+    TRY(h->run(net->ctx, h->data, sizes, (const void *const *)p, (void *const *)(p + h->nin)));
+    return h->set < 0 ? SOL_OK : sizes_set(net, sizes, h->set);
 }
 
 struct hosted { /* what steps of the host need of a call */
     const struct sol_net *net;
-    const int64_t *sizes;
+    int64_t *sizes;
 };
 
 /* A step of the host. Its errors become negative, to distinguish them from those of kernels. */
 static int32_t call_host(void *user, int32_t call, char *const *p)
 {
     const struct hosted *of = user;
-    const struct sol_net *net = of->net;
-    if (call < 0 || call >= net->parts.nhost)
-        return -ctx_fail(net->ctx, SOL_ERR_INTERNAL, "there is no function %d of the host", call);
-    const struct net_host *h = &net->parts.host[call];
-    return -h->run(net->ctx, h->data, of->sizes, (const void *const *)p, (void *const *)(p + h->nin));
+    return -run_host(of->net, of->sizes, call, p);
 }
 
-static sol_status explain(struct sol_net *net, const struct sol_step *s, int32_t error)
+sol_status run_explain(struct sol_net *net, const struct sol_step *s, int32_t error)
 {
     const char *name = net->parts.name;
     if (error < 0) return ctx_where(net->ctx, -error, "network '%s', '%s': ", name, s->label);
@@ -64,17 +79,41 @@ static void tell_step(void *user, int32_t step)
     ctx_step(s->ctx, label ? label : "");
 }
 
-sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s)
+/* -- on this processor */
+
+static sol_status begin_here(struct sol_net *net)
+{
+    (void)net;
+    return SOL_OK;
+}
+
+static void end_here(struct sol_net *net)
+{
+    (void)net;
+}
+
+static sol_status fill_here(struct sol_net *net, const struct block *b, int64_t bytes)
+{
+    (void)net;
+    memset(b->at, 0xff, (size_t)bytes);
+    return SOL_OK;
+}
+
+static sol_status copy_here(struct sol_net *net, const struct block *to, const struct block *from, int64_t bytes)
+{
+    (void)net;
+    memcpy(to->at, from->at, (size_t)bytes);
+    return SOL_OK;
+}
+
+static sol_status run_here(struct sol_net *net, const struct call *c, struct slot *s)
 {
     static const uint64_t seeds[8];
-    const struct sol_module *m = net->module;
     const struct sol_program *p = c->program;
-    params_lock(c->params); /* for the parameters' addresses */
-    for (int i = 0; i < m->nbuffer; i++) s->base[i] = begin_of(&m->buffer[i], s, c);
-    params_unlock(c->params);
-    if (net->debug && s->workspace.at) memset(s->workspace.at, 0xff, (size_t)s->workspace.bytes); /* NaN, and -1 */
+    run_bases(net, c, s);
+    if (net->debug && s->workspace.at) fill_here(net, &s->workspace, s->workspace.bytes);
     struct steps steps = {net->ctx, p};
-    struct hosted hosted = {net, s->sizes};
+    struct hosted hosted = {net, (int64_t *)(uintptr_t)s->sizes};
     const bool tells = ctx_tells_steps(net->ctx), timed = c->profile || tells;
     if (timed) memset(s->step_ns, 0, (size_t)p->nstep * sizeof *s->step_ns);
     const struct rt_call call = {.program = p,
@@ -94,8 +133,12 @@ sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s
     int32_t step = 0;
     const int32_t error = rt_run(&call, &step);
     if (tells) ctx_step(net->ctx, NULL);
-    return error ? explain(net, &p->step[step], error) : SOL_OK;
+    return error ? run_explain(net, &p->step[step], error) : SOL_OK;
 }
+
+const struct runner runner_here = {begin_here, end_here, block_here, fill_here, copy_here, run_here};
+
+/* -- calls */
 
 static sol_status check_pointers(struct sol_net *net, enum sol_buffer_kind kind, int given, const int64_t *dims,
                                  const void *const *p)
@@ -147,24 +190,23 @@ static void log_times(const struct sol_net *net, const struct sol_program *p, co
 }
 
 /* Memory for what forward saves. */
-static sol_status room_for_saved(const struct sol_net *net, const struct call *c, const struct slot *s)
+static sol_status room_for_saved(struct sol_net *net, const struct call *c, const struct slot *s)
 {
     if (c->program != &net->module->forward || !c->saved) return SOL_OK;
     TRY(saved_need(c->saved, rt_quantity(net->module->saved_bytes, s->sizes)));
-    if (net->debug && c->saved->block.at) memset(c->saved->block.at, 0xff, (size_t)c->saved->bytes);
-    return SOL_OK;
+    return net->debug && c->saved->block.at ? net->runner->fill(net, &c->saved->block, c->saved->bytes) : SOL_OK;
 }
 
 static sol_status run_slot(struct sol_net *net, struct call *c, int given, struct profile *profile)
 {
     struct slot *s;
-    const bool debug = !strcmp(ctx_config(net->ctx, "compiler::debug"), "1");
-    c->profile |= debug || !strcmp(ctx_config(net->ctx, "profile"), "1");
+    const bool debug = ctx_debugs(net->ctx);
+    c->profile |= debug || ctx_profiles(net->ctx);
     TRY(slot_take(net, &(struct slot_use){c->program, c->dims, c->threads}, &s));
     expect_outputs(net, given, c->outputs, s->sizes);
     sol_status status = room_for_saved(net, c, s);
     if (!status) status = take_over(net, c->uses_up);
-    if (!status) status = run_program(net, c, s);
+    if (!status) status = net->runner->run(net, c, s);
     if (c->profile) {
         if (c->out_ns)
             memcpy(c->out_ns, s->step_ns, (size_t)c->program->nstep * sizeof *s->step_ns);
@@ -172,6 +214,7 @@ static sol_status run_slot(struct sol_net *net, struct call *c, int given, struc
             profile_add(net, profile, c->program->nstep, s->step_ns);
     }
     if (debug) log_times(net, c->program, s->step_ns);
+    if (!status && c->out_dims) memcpy(c->out_dims, s->sizes, (size_t)net->module->ndim * sizeof *c->out_dims);
     slot_give(net, s);
     return status;
 }
@@ -183,7 +226,8 @@ static sol_status run(struct sol_net *net, struct call *c, int given, struct pro
                         "network '%s': a call needs parameters of its own: sol_params_create", net->parts.name);
     if (net->module->ndim) TRY(sol_net_check_dims(net, c->dims));
     TRY(check_pointers(net, SOL_BUFFER_INPUT, given, c->dims, c->inputs));
-    TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, c->dims, (const void *const *)c->outputs));
+    if (net->told == net->module->ndim)
+        TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, c->dims, (const void *const *)c->outputs));
     c->threads = choose_threads(net, c->threads);
     TRY(prepare_enter(c->params, c->threads));
     const sol_status status = run_slot(net, c, given, profile);
@@ -198,17 +242,16 @@ static sol_status forward(struct sol_net *net, struct call c, struct sol_saved *
     return run(net, &c, SOL_GIVEN_FORWARD, &net->forward_profile);
 }
 
-sol_status net_measure(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
-                       int64_t *out_ns)
+sol_status net_measure(struct sol_net *net, struct sol_params *params, const struct sol_call *at, int64_t *out_ns)
 {
     struct sol_saved *saved = NULL;
-    const int64_t *dims = net->example;
+    const int64_t *dims = at->dims ? at->dims : net->example;
     if (net->module->saved_bytes) TRY(saved_take(net, dims, &saved));
     struct call c = {.program = &net->module->forward,
                      .params = params,
                      .dims = dims,
-                     .inputs = inputs,
-                     .outputs = outputs,
+                     .inputs = at->inputs,
+                     .outputs = at->outputs,
                      .saved = saved,
                      .profile = true,
                      .out_ns = out_ns};
@@ -219,8 +262,12 @@ sol_status net_measure(struct sol_net *net, struct sol_params *params, const voi
 
 static struct call call_of(struct sol_params *params, const struct sol_call *c)
 {
-    return (struct call){
-        .params = params, .dims = c->dims, .inputs = c->inputs, .outputs = c->outputs, .threads = c->threads};
+    return (struct call){.params = params,
+                         .dims = c->dims,
+                         .inputs = c->inputs,
+                         .outputs = c->outputs,
+                         .threads = c->threads,
+                         .out_dims = c->out_dims};
 }
 
 sol_status sol_net_forward_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c,
@@ -249,13 +296,14 @@ sol_status sol_net_run_at(struct sol_net *net, struct sol_params *params, const 
 sol_status sol_net_forward(struct sol_net *net, struct sol_params *params, const void *const *inputs,
                            void *const *outputs, int threads, struct sol_saved **out_saved)
 {
-    return sol_net_forward_at(net, params, &(struct sol_call){NULL, inputs, outputs, threads}, out_saved);
+    return sol_net_forward_at(net, params, &(struct sol_call){.inputs = inputs, .outputs = outputs, .threads = threads},
+                              out_saved);
 }
 
 sol_status sol_net_run(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
                        int threads)
 {
-    return sol_net_run_at(net, params, &(struct sol_call){NULL, inputs, outputs, threads});
+    return sol_net_run_at(net, params, &(struct sol_call){.inputs = inputs, .outputs = outputs, .threads = threads});
 }
 
 static bool has_gradient(const struct sol_module *m)
@@ -272,7 +320,7 @@ static sol_status run_in_copy(struct sol_net *net, struct call *c)
     struct sol_saved *copy;
     TRY(saved_take(net, saved->dims, &copy));
     sol_status status = saved_need(copy, saved->bytes);
-    if (!status && saved->bytes) memcpy(copy->block.at, saved->block.at, (size_t)saved->bytes);
+    if (!status && saved->bytes) status = net->runner->copy(net, &copy->block, &saved->block, saved->bytes);
     c->saved = copy;
     if (!status) status = run(net, c, SOL_GIVEN_BACKWARD, &net->backward_profile);
     saved_give(copy);

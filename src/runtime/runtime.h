@@ -4,31 +4,41 @@
 #define SOL_RUNTIME_H
 
 #include "base/base.h"
+#include "device/device.h"
 #include "rt/rt.h"
 #include "sol/module.h"
 
 /* A step that C code of the host computes (an opaque layer): steps with sol_step.call == i call host[i]. The step's
  * places are its `nin` inputs, then its outputs, all row-major. Must be re-entrant. */
 struct net_host {
-    /* `sizes` as in struct sol_frame */
-    sol_status (*run)(struct sol_ctx *ctx, const void *data, const int64_t *sizes, const void *const *in,
-                      void *const *out);
+    /* `sizes` as in struct sol_frame; a step of kind SET changes its dimension */
+    sol_status (*run)(struct sol_ctx *ctx, const void *data, int64_t *sizes, const void *const *in, void *const *out);
     const void *data; /* in the net's arena */
-    int nin;
+    int nin, nout;
+    int set;              /* the dimension that it sets, -1: none */
+    const int64_t *bytes; /* of each input, then of each output; sizes (base/size.h) */
 };
 struct net_note {                       /* of a step, for people */
     const char *label, *solver, *where; /* of its kernel: layers, what computes it, a place in the user's source */
     bool continues;                     /* it is of the same kernel as the step in front of it */
 };
+/* Step i of kernel k, a step of kind LAUNCH, has number k * NET_LAUNCH_STEPS + i in `call`; its function is k<k>_<i>.
+ */
+#define NET_LAUNCH_STEPS 8
 struct net_parts {
     const char *name;
     const struct sol_module *module; /* counts of inputs, outputs, parameters stand there */
     const struct sol_io *inputs, *outputs, *params;
+    const int64_t *most;         /* by dimension: as in struct sol_net_dim */
     const struct net_host *host; /* NULL: no opaque layers */
     int nhost;
     const struct net_note *notes[2]; /* by step of forward and of backward; NULL: nothing is known */
     void (*close)(void *handle);     /* called with `handle` when the net dies: unmaps the module; may be NULL */
     void *handle;
+    const void *code; /* that the device compiled, of all steps but those of the host; NULL: they are in the module */
+    size_t code_bytes;
+    const int *shared;                      /* by kernel: memory of a work group, in bytes */
+    struct dev *dev;                        /* that runs it; NULL: this processor, on the caller's threads */
     struct sol_machine machine;             /* that runs it, for profiles */
     int64_t if_fast, if_balanced, if_small; /* what sol_net_memory says of other settings of training::memory */
 };
@@ -36,7 +46,6 @@ struct net_parts {
  * frees it. After a failure the caller still owns `a`. */
 sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_parts *parts, struct sol_net **out_net);
 /* Runs as sol_net_run with any number of threads, and measures each step of forward. out_ns has room for all steps. */
-sol_status net_measure(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
-                       int64_t *out_ns);
+sol_status net_measure(struct sol_net *net, struct sol_params *params, const struct sol_call *at, int64_t *out_ns);
 
 #endif

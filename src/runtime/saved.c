@@ -55,7 +55,7 @@ static struct sol_saved *make(struct sol_net *net)
 sol_status saved_need(struct sol_saved *s, int64_t bytes)
 {
     struct sol_net *net = s->net;
-    TRY(block_need(net->ctx, bytes, "what forward saves for backward", net->module->nsize > 0, &s->block));
+    TRY(block_need(net, bytes, "what forward saves for backward", net->module->nsize > 0, &s->block));
     s->bytes = bytes;
     return SOL_OK;
 }

@@ -17,7 +17,7 @@ struct sol_net_dim sol_net_dim(const struct sol_net *net, int i)
 {
     if (i < 0 || i >= net->module->ndim) return (struct sol_net_dim){0};
     const struct sol_module_dim *d = &net->module->dim[i];
-    return (struct sol_net_dim){d->name, {d->hint, d->min, d->max, d->multiple}};
+    return (struct sol_net_dim){d->name, {d->hint, d->min, d->max, d->multiple}, net->most[i]};
 }
 
 /* -- all sizes of a call */
@@ -65,17 +65,43 @@ static size_t row_bytes(const struct sol_net *net)
 
 size_t sizes_bytes(const struct sol_net *net)
 {
-    return net->module->nsize ? SLOT_SIZES * row_bytes(net) + rt_sizes_bytes(net->module) : 0;
+    return net->module->nsize ? (SLOT_SIZES + 1) * row_bytes(net) + rt_sizes_bytes(net->module) : 0;
 }
 
 static bool same(const struct sol_net *net, const int64_t *a, const int64_t *b)
 {
     for (int i = 0; i < net->module->ndim; i++)
-        if (a[i] != b[i]) return false;
+        if (a[i] != b[i] && net->module->dim[i].most < 0) return false;
     return true;
 }
 
+bool sizes_are_set(const struct sol_net *net)
+{
+    for (int i = 0; i < net->module->ndim; i++)
+        if (net->module->dim[i].most >= 0) return true;
+    return false;
+}
+
+/* The call gets a copy of its sizes, which steps change. */
+static sol_status find(struct sol_net *net, struct slot *s, const int64_t *dims);
+
 sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims)
+{
+    TRY(find(net, s, dims));
+    if (!sizes_are_set(net)) return SOL_OK;
+    memcpy(s->own, s->sizes, row_bytes(net));
+    s->sizes = s->own;
+    return SOL_OK;
+}
+
+sol_status sizes_set(const struct sol_net *net, int64_t *sizes, int dim)
+{
+    int32_t which;
+    const enum rt_fit fit = !net->module->sizes(sizes) ? RT_TOO_LARGE : rt_needs(net->module, sizes, dim, &which);
+    return fit ? misfit(net, fit, which, sizes) : SOL_OK;
+}
+
+static sol_status find(struct sol_net *net, struct slot *s, const int64_t *dims)
 {
     const int n = net->module->nsize;
     s->sizes = net->example;
@@ -100,11 +126,11 @@ sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims)
 
 static sol_status check_given(struct sol_net *net, const int64_t *dims)
 {
-    if (dims || !net->module->ndim) return SOL_OK;
+    if (dims || !net->told) return SOL_OK;
     return ctx_fail(net->ctx, SOL_ERR_INVALID,
                     "network '%s' has %d dimensions that vary ('%s'..): pass their sizes with sol_net_run_at or "
                     "sol_net_forward_at",
-                    net->parts.name, net->module->ndim, net->module->dim[0].name);
+                    net->parts.name, net->told, net->module->dim[0].name);
 }
 
 /* Computes and checks all sizes for `dims`. out_m: the memory that they need; may be NULL. */
@@ -121,7 +147,7 @@ static sol_status with_sizes(const struct sol_net *net, const int64_t *dims, str
 sol_status sol_net_memory_at(struct sol_net *net, const int64_t *dims, struct sol_memory *out_m)
 {
     TRY(check_given(net, dims));
-    if (net->module->ndim) return with_sizes(net, dims, out_m);
+    if (net->told) return with_sizes(net, dims, out_m);
     sol_net_memory(net, out_m);
     return SOL_OK;
 }
@@ -132,6 +158,7 @@ sol_status sol_net_check_dims(struct sol_net *net, const int64_t *dims)
     bool known = false;
     if (!n) return SOL_OK;
     TRY(check_given(net, dims));
+    if (!net->told) return SOL_OK;
     net_lock(net);
     for (int i = 0; i < net->nchecked && !known; i++) known = same(net, net->checked + (size_t)i * n, dims);
     net_unlock(net);
@@ -153,6 +180,7 @@ sol_status sizes_begin(struct sol_net *net)
     if (!m->nsize) return SOL_OK;
     int64_t hint[SIZE_MOST_DIMS];
     for (int i = 0; i < m->ninput; i++) net->nread += net->parts.inputs[i].ndim;
+    for (int i = 0; i < m->ndim; i++) net->told += m->dim[i].most < 0;
     net->example = arena_alloc(net->arena, row_bytes(net) + rt_sizes_bytes(m));
     net->checked = NEW_ARRAY(net->arena, int64_t, CHECKED * m->ndim);
     net->newest_checked = CHECKED - 1;
@@ -173,7 +201,7 @@ struct binding {
     struct sol_net *net;
     const int64_t *const *shapes;
     int64_t *dims;
-    uint32_t known; /* dimensions, as bits */
+    uint32_t known; /* dimensions, as bits; those that steps set count as known */
 };
 
 static int64_t given(const struct binding *b, const struct size_read *r)
@@ -189,7 +217,12 @@ static const char *input_name(const struct binding *b, const struct size_read *r
 static sol_status disagree(const struct binding *b, const struct size_read *r)
 {
     const struct size_read *first = b->net->read;
-    while (first->dim != r->dim || !b->shapes[first->input]) first++;
+    while (first != r && (first->dim != r->dim || !b->shapes[first->input])) first++;
+    if (first == r)
+        return ctx_fail(b->net->ctx, SOL_ERR_INVALID,
+                        "network '%s': '%s' is %lld, but %lld in input '%s' (dimension %d)", b->net->parts.name,
+                        b->net->module->dim[r->dim].name, (long long)b->dims[r->dim], (long long)given(b, r),
+                        input_name(b, r), r->d);
     return ctx_fail(b->net->ctx, SOL_ERR_INVALID,
                     "network '%s': '%s' is %lld in input '%s' (dimension %d) but %lld in '%s' (dimension %d)",
                     b->net->parts.name, b->net->module->dim[r->dim].name, (long long)given(b, r), input_name(b, r),
@@ -260,10 +293,17 @@ static sol_status compare(const struct binding *b)
 
 sol_status sol_net_bind(struct sol_net *net, const int64_t *const *shapes, int64_t *out_dims)
 {
-    struct binding b = {.net = net, .shapes = shapes, .dims = out_dims};
+    return sol_net_bind_known(net, shapes, 0, out_dims);
+}
+
+sol_status sol_net_bind_known(struct sol_net *net, const int64_t *const *shapes, uint32_t known, int64_t *dims)
+{
+    struct binding b = {.net = net, .shapes = shapes, .dims = dims, .known = known};
     const int ndim = net->module->ndim;
     bool others = false;
     if (!ndim) return SOL_OK;
+    for (int i = 0; i < ndim; i++)
+        if (net->most[i] >= 0) b.known |= UINT32_C(1) << i;
     for (int k = 0; k < net->nread; k++) {
         const struct size_read *r = &net->read[k];
         if (!shapes[r->input]) continue;
@@ -272,10 +312,10 @@ sol_status sol_net_bind(struct sol_net *net, const int64_t *const *shapes, int64
             others |= size_varies(r->size);
             if (!size_varies(r->size) && v != r->size) return differs(&b, r, r->size);
         } else if (!(b.known >> r->dim & 1)) {
-            out_dims[r->dim] = v;
-            if (v < 0 || v > SIZE_UNLIMITED) return misfit(net, RT_LIMITS, r->dim, out_dims);
+            dims[r->dim] = v;
+            if (v < 0 || v > SIZE_UNLIMITED) return misfit(net, RT_LIMITS, r->dim, dims);
             b.known |= UINT32_C(1) << r->dim;
-        } else if (out_dims[r->dim] != v) {
+        } else if (dims[r->dim] != v) {
             return disagree(&b, r);
         }
     }
@@ -286,5 +326,7 @@ sol_status sol_net_bind(struct sol_net *net, const int64_t *const *shapes, int64
                             "network '%s': the shapes of the inputs do not tell the size of '%s'", net->parts.name,
                             net->module->dim[i].name);
     if (others) TRY(compare(&b));
-    return sol_net_check_dims(net, out_dims);
+    for (int i = 0; i < ndim; i++)
+        if (net->most[i] >= 0) dims[i] = size_at(net->most[i], dims);
+    return sol_net_check_dims(net, dims);
 }

@@ -1,42 +1,24 @@
 /* Prints the tables of a module as C text. They are what include/sol/module.h declares, and nothing else. Sizes that
  * vary become numbers of the sizes of a call as they occur, and the module's function `sizes` computes them. */
+#include "schedule/quantities.h"
 #include "schedule/schedule.h"
 
 struct printer {
     struct text t;
     const struct schedule *s;
-    struct map *known; /* by form: its number among `forms`, and 1 */
-    VECTOR(int64_t) forms;
+    struct quantities q;
 };
-/* Where the sizes that the module computes begin among those of a call. */
-static int first_form(const struct schedule *s)
-{
-    return s->plan->g->dims.n + s->nplaced;
-}
 
-/* A size of the schedule as a quantity of the module. */
 static const char *quantity(struct printer *p, int64_t size)
 {
-    struct arena *a = p->s->arena;
-    struct size_dim d;
-    if (!size_varies(size))
-        return size < SOL_SIZE ? arena_printf(a, "%lld", (long long)size)
-                               : arena_printf(a, "SOL_SIZE + %lld", (long long)(size - SOL_SIZE));
-    if (size_is_dim(size, &d)) return arena_printf(a, "SOL_SIZE + %d", d.index);
-    intptr_t i = (intptr_t)map_get_int(p->known, (uint64_t)size);
-    if (!i) {
-        PUSH(a, p->forms, size);
-        i = p->forms.n;
-        map_set_int(p->known, (uint64_t)size, (void *)i);
-    }
-    return arena_printf(a, "SOL_SIZE + %d", first_form(p->s) + (int)i - 1);
+    return quantity_text(&p->q, size);
 }
 
 static const char *const kind_names[] = {
     [SOL_BUFFER_INPUT] = "SOL_BUFFER_INPUT",         [SOL_BUFFER_OUTPUT] = "SOL_BUFFER_OUTPUT",
     [SOL_BUFFER_PARAM] = "SOL_BUFFER_PARAM",         [SOL_BUFFER_PREPARED] = "SOL_BUFFER_PREPARED",
     [SOL_BUFFER_WORKSPACE] = "SOL_BUFFER_WORKSPACE", [SOL_BUFFER_CONST] = "SOL_BUFFER_CONST",
-    [SOL_BUFFER_SAVED] = "SOL_BUFFER_SAVED",
+    [SOL_BUFFER_SAVED] = "SOL_BUFFER_SAVED",         [SOL_BUFFER_EITHER] = "SOL_BUFFER_EITHER",
 };
 static void put_buffers(struct printer *p, bool data)
 {
@@ -91,19 +73,25 @@ static void put_places(struct printer *p, const struct schedule_program *pr, con
 static void put_steps(struct printer *p, const struct schedule_program *pr, const char *name, const int *depends)
 {
     struct text *t = &p->t;
+    const bool launched = target_launches(p->s->plan->target);
     text_line(t, "static const struct sol_step %s_steps[] = {", name);
     int place = 0;
     for (int i = 0; i < pr->steps.n; i++) {
         const struct schedule_step *st = &pr->steps.at[i];
-        if (st->kernel >= 0)
+        if (st->kernel >= 0 && !launched)
             text_put(t, "    {@KERNEL%d_%d", st->kernel, st->sub);
         else
             text_put(t, "    {0");
         text_put(t, ", %s, %d, %d, ", quantity(p, st->tasks), place, st->noperand);
         text_string(t, st->label);
         text_put(t, ", %d, %d, %s, %d, %.4g, %.4g},\n", depends ? depends[i] : 0,
-                 depends ? depends[i + 1] - depends[i] : 0, st->kernel >= 0 ? "SOL_STEP_KERNEL" : "SOL_STEP_HOST",
-                 st->call, st->flops, st->bytes);
+                 depends ? depends[i + 1] - depends[i] : 0,
+                 st->set >= 0     ? "SOL_STEP_SET"
+                 : st->kernel < 0 ? "SOL_STEP_HOST"
+                 : launched       ? "SOL_STEP_LAUNCH"
+                                  : "SOL_STEP_KERNEL",
+                 launched && st->kernel >= 0 ? st->kernel * SCHEDULE_LAUNCH_STEPS + st->sub : st->call, st->flops,
+                 st->bytes);
         place += st->noperand;
     }
     text_line(t, "    {0}\n};");
@@ -111,11 +99,11 @@ static void put_steps(struct printer *p, const struct schedule_program *pr, cons
 
 static void put_blocks(struct printer *p, const struct schedule_program *pr, const char *name)
 {
-    if (!pr->blocks.n) return;
+    if (!pr->nblock) return;
     text_line(&p->t, "static const struct sol_block %s_blocks[] = {", name);
     for (int i = 0; i < pr->blocks.n; i++) {
         const struct sol_block *b = &pr->blocks.at[i];
-        text_line(&p->t, "    {%s, %d, %d, %d},", quantity(p, b->bytes), b->first, b->last, b->offset);
+        text_line(&p->t, "    {%s, %s, %d, %d},", quantity(p, b->bytes), quantity(p, b->offset), b->first, b->last);
     }
     text_line(&p->t, "};");
 }
@@ -126,11 +114,11 @@ static void put_program_row(struct printer *p, const struct schedule_program *pr
     struct text *t = &p->t;
     for (int i = 0; i < pr->steps.n; i++) places += pr->steps.at[i].noperand;
     /* behind the place of the last block is the end of all */
-    const int64_t bytes = pr->blocks.n ? SOL_SIZE + pr->blocks.at[pr->blocks.n - 1].offset + 1 : pr->workspace_bytes;
+    const int64_t bytes = pr->nblock ? pr->blocks.at[pr->nblock - 1].offset + 1 : pr->workspace_bytes;
     text_put(t, "    .%s = {%d, %d, %s_steps, %s_places, %s, %s", name, pr->steps.n, places, name, name,
              quantity(p, bytes), quantity(p, pr->scratch_bytes));
-    text_put(t, ", %d, ", pr->blocks.n);
-    if (pr->blocks.n)
+    text_put(t, ", %d, ", pr->nblock);
+    if (pr->nblock)
         text_put(t, "%s_blocks", name);
     else
         text_put(t, "0");
@@ -139,40 +127,29 @@ static void put_program_row(struct printer *p, const struct schedule_program *pr
 
 /* -- dimensions that vary */
 
-static void put_checks(struct printer *p)
+/* The last dimension of a size that a layer sets; -1: none. */
+static int last_set(const struct sol_graph *g, int64_t size)
+{
+    const uint32_t dims = size_dims(size) & graph_data_dims(g);
+    for (int i = g->dims.n - 1; i >= 0; i--)
+        if (dims >> i & 1) return i;
+    return -1;
+}
+
+/* Messages of deployed libraries have the dimensions' names. */
+static void put_checks(struct printer *p, bool names)
 {
     const struct sol_graph *g = p->s->plan->g;
     text_line(&p->t, "static const struct sol_module_check checks[] = {");
     for (int i = 0; i < g->checks.n; i++) {
         const struct graph_check *c = &g->checks.at[i];
-        text_put(&p->t, "    {%s, ", quantity(p, c->size));
+        text_put(&p->t, "    {%s, %d, ", quantity(p, c->size), last_set(g, c->size));
         text_literal(&p->t,
-                     arena_printf(p->s->arena, "%s: it needs a size %s", c->what, size_text(p->s->arena, c->size)));
+                     arena_printf(p->s->arena, "%s: it needs a size %s", c->what,
+                                  names ? graph_size_text(p->s->arena, g, c->size) : size_text(p->s->arena, c->size)));
         text_line(&p->t, "},");
     }
-    text_line(&p->t, "    {0, 0}\n};");
-}
-
-/* Sizes that overflow, or that are larger than any tensor may be, are rejected before they are used. */
-static void put_sizes(struct printer *p)
-{
-    struct text *t = &p->t;
-    struct arena *a = p->s->arena;
-    const int first = first_form(p->s), ndim = p->s->plan->g->dims.n;
-    text_line(t, "static int32_t sizes(int64_t *size)\n{");
-    for (int i = 0; i < ndim; i++) {
-        text_line(t, "    const int64_t s%d = size[%d];", i, i);
-        text_line(t, "    const double d%d = (double)s%d;", i, i);
-        text_line(t, "    (void)s%d, (void)d%d;", i, i);
-    }
-    for (int i = 0; i < p->forms.n; i++)
-        text_line(t, "    if (%s > 0x1p62) return 0;", size_magnitude_c(a, p->forms.at[i], "d"));
-    for (int i = 0; i < p->forms.n; i++)
-        text_line(t, "    size[%d] = %s; /* %s */", first + i, size_c(a, p->forms.at[i], "s"),
-                  size_text(a, p->forms.at[i]));
-    text_line(t, "    for (int i = %d; i < %d; i++)", first, first + p->forms.n);
-    text_line(t, "        if (size[i] > INT64_C(%lld)) return 0;", (long long)SIZE_POISON);
-    text_line(t, "    return 1;\n}");
+    text_line(&p->t, "    {0, 0, 0}\n};");
 }
 
 static void put_dims(struct printer *p)
@@ -184,17 +161,18 @@ static void put_dims(struct printer *p)
         const struct size_dim *d = &g->dims.at[i].dim;
         text_put(t, "    {");
         text_literal(t, g->dims.at[i].name);
-        text_line(t, ", %lld, %lld, %lld, %lld},", (long long)d->hint, (long long)d->min, (long long)d->max,
-                  (long long)d->multiple);
+        text_line(t, ", %lld, %lld, %lld, %lld, %s},", (long long)d->hint, (long long)d->min, (long long)d->max,
+                  (long long)d->multiple, quantity(p, g->dims.at[i].most));
     }
     text_line(t, "};");
 }
 
-const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol)
+static struct printer print_module(const struct schedule *s, const char *name, const char *symbol)
 {
-    struct printer p = {.t = text_new(s->arena), .s = s, .known = map_create(s->arena)};
-    struct text *t = &p.t;
     const struct sol_graph *g = s->plan->g;
+    struct printer p = {
+        .t = text_new(s->arena), .s = s, .q = quantities_new(s->arena, g->dims.n, g->dims.n + s->nplaced)};
+    struct text *t = &p.t;
     int *depends = NEW_ARRAY(s->arena, int, s->program[PROGRAM_PREPARE].steps.n + 1);
     text_line(t, "/* The tables of network %s. */", text_identifier(s->arena, name));
     put_buffers(&p, !symbol);
@@ -208,8 +186,8 @@ const char *schedule_module_text(const struct schedule *s, const char *name, con
     for (int i = 0; i < PROGRAMS; i++) quantity(&p, s->program[i].scratch_bytes);
     if (g->dims.n) {
         put_dims(&p);
-        put_checks(&p);
-        put_sizes(&p);
+        put_checks(&p, symbol != NULL);
+        quantities_put(&p.q, t, "sizes");
     }
     text_line(t, "const struct sol_module %s = {", symbol ? symbol : "sol_module");
     text_line(t, "    .size = sizeof(struct sol_module), .version = SOL_MODULE_VERSION,");
@@ -219,8 +197,20 @@ const char *schedule_module_text(const struct schedule *s, const char *name, con
               (long long)s->prepared_bytes, saved);
     for (int i = 0; i < PROGRAMS; i++) put_program_row(&p, &s->program[i], program_name(i));
     if (g->dims.n)
-        text_line(t, "    .nsize = %d, .ndim = %d, .ncheck = %d, .dim = dims, .check = checks, .sizes = sizes,",
-                  first_form(s) + p.forms.n, g->dims.n, g->checks.n);
+        text_line(
+            t, "    .nsize = %d, .ndim = %d, .ncheck = %d, .nsaved = %d, .dim = dims, .check = checks, .sizes = sizes,",
+            p.q.first + p.q.forms.n, g->dims.n, g->checks.n, s->saved.n);
     text_line(t, "};");
-    return t->at;
+    return p;
+}
+
+const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol)
+{
+    return print_module(s, name, symbol).t.at;
+}
+
+int schedule_sizes(const struct schedule *s)
+{
+    const struct quantities q = print_module(s, "", NULL).q;
+    return s->plan->g->dims.n ? q.first + q.forms.n : 0;
 }

@@ -10,8 +10,9 @@ static struct sol_tensor *root_of(const struct schedule *s, const struct sol_ten
 }
 
 /* Equal texts are one kernel. */
-static int kernel_number(struct schedule *s, struct map *known, const char *source)
+static int kernel_number(struct schedule *s, struct map *known, const struct kernel *kernel)
 {
+    const char *source = kernel->source;
     struct hash h;
     char key[33];
     hash_init(&h);
@@ -20,6 +21,7 @@ static int kernel_number(struct schedule *s, struct map *known, const char *sour
     intptr_t k = (intptr_t)map_get(known, key);
     if (!k) {
         PUSH(s->arena, s->kernels, kernel_text(s->arena, s->plan->target, source));
+        PUSH(s->arena, s->shared, kernel->shared_bytes);
         k = s->kernels.n;
         map_set(known, key, (void *)k);
     }
@@ -43,9 +45,9 @@ static sol_status push_halo(struct schedule *s, struct schedule_program *pr, str
     const struct allocation *st = plan_allocation(s->plan, t);
     const struct halo h = halo_of(st);
     struct kernel k;
-    TRY(halo_kernel(s->arena, &h, &k));
+    TRY(halo_kernel(s->arena, s->plan->target, &h, &k));
     struct schedule_step step = {
-        .kernel = kernel_number(s, known, k.source), .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
+        .kernel = kernel_number(s, known, &k), .set = -1, .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
     step.operand = NEW_ARRAY(s->arena, struct sol_tensor *, 1);
     step.operand[0] = st->t;
     PUSH(s->arena, pr->steps, step);
@@ -75,6 +77,14 @@ static double operand_bytes(const struct loops *loops)
     return n;
 }
 
+/* Memory is planned before layers set dimensions: for the most that these may become. */
+static int64_t planned(const struct schedule *s, int64_t bytes)
+{
+    int64_t most[SIZE_MOST_DIMS];
+    graph_data_most(s->plan->g, most);
+    return size_upper(bytes, most);
+}
+
 static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_done, struct unit *u)
 {
     struct schedule_program *pr = &s->program[u->program];
@@ -87,25 +97,30 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
         TRY(push_halo(s, pr, known, root));
     }
     struct schedule_step step = {
-        .unit = u, .label = u->label, .noperand = u->noperand, .operand = u->operand, .kernel = -1};
+        .unit = u, .set = -1, .label = u->label, .noperand = u->noperand, .operand = u->operand, .kernel = -1};
     if (u->opaque) {
         step.call = s->opaque.n;
+        step.set = layer_sets(u->layer);
         step.tasks = 1;
         PUSH(s->arena, s->opaque, u->layer);
         PUSH(s->arena, pr->steps, step);
         return SOL_OK;
     }
-    step.kernel = kernel_number(s, known, u->kernel.source);
+    step.kernel = kernel_number(s, known, &u->kernel);
+    int64_t groups = 1; /* that need scratch memory of their own, of one step */
     for (int i = 0; i < u->kernel.nstep; i++) {
         step.sub = i;
-        step.tasks = u->kernel.step[i].tasks;
+        step.tasks = unit_when(u, u->kernel.step[i].tasks);
+        if (target_launches(s->plan->target)) groups = size_max(groups, step.tasks);
         step.flops = i ? 0 : loops_flops(u->loops);
         step.bytes = i ? 0 : operand_bytes(u->loops);
         const char *suffix = u->kernel.step[i].suffix;
         step.label = suffix ? arena_printf(s->arena, "%s (%s)", u->label, suffix) : u->label;
         PUSH(s->arena, pr->steps, step);
     }
-    pr->scratch_bytes = size_max(pr->scratch_bytes, u->kernel.scratch_bytes);
+    pr->scratch_bytes =
+        size_max(pr->scratch_bytes, planned(s, groups == 1 ? u->kernel.scratch_bytes
+                                                           : size_mul(groups, kernel_lines(u->kernel.scratch_bytes))));
     return SOL_OK;
 }
 
@@ -152,9 +167,15 @@ static int push_buffer(struct schedule *s, enum sol_buffer_kind kind, int index,
     return s->buffers.n - 1;
 }
 
-static int64_t store_bytes(const struct allocation *st)
+static int64_t all_bytes(const struct allocation *st)
 {
     return size_mul(st->elements, dtype_def(st->t->dtype)->bytes);
+}
+
+static int64_t store_bytes(const struct allocation *st)
+{
+    const int64_t bytes = all_bytes(st);
+    return st->when ? size_mul(bytes, st->when) : bytes;
 }
 
 static int64_t lines(int64_t bytes)
@@ -211,11 +232,17 @@ static void share(struct schedule *s, int tensor, int buffer, int64_t *bytes)
 
 /* When a tensor is live in a program. Time in forward is counted from its last step to its first, so that saved tensors
  * are live at the beginning and then die, as they do in backward. */
+static int64_t block_bytes(const struct schedule *s, int tensor)
+{
+    const struct allocation *st = &s->plan->allocations[tensor];
+    return planned(s, graph_data_dims(s->plan->g) ? all_bytes(st) : store_bytes(st));
+}
+
 static struct rt_block block_of(const struct schedule *s, const struct life *life, int tensor, int program)
 {
     const struct life *l = &life[tensor];
     const int end = program == PROGRAM_FORWARD && s->saved_bytes ? s->program[program].steps.n : 0;
-    struct rt_block b = {.bytes = lines(store_bytes(&s->plan->allocations[tensor])),
+    struct rt_block b = {.bytes = lines(block_bytes(s, tensor)),
                          .offset = s->offset[tensor],
                          .first = end ? end - l->last[program] : l->first[program],
                          .last = end ? end - l->first[program] : l->last[program]};
@@ -263,9 +290,9 @@ static int64_t offsets(struct schedule *s, struct rt_block *blocks, int n, int64
 }
 
 /* A buffer of its own. In `prepare` it tells the runtime which steps belong together. */
-static void own_buffer(struct schedule *s, int tensor, int64_t bytes, int64_t offset)
+static void own_buffer(struct schedule *s, int tensor, enum sol_buffer_kind kind, int64_t bytes, int64_t offset)
 {
-    s->buffer[tensor] = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, bytes, 0);
+    s->buffer[tensor] = push_buffer(s, kind, 0, bytes, 0);
     s->buffers.at[s->buffers.n - 1].offset = offset;
     s->offset[tensor] = 0;
 }
@@ -285,29 +312,45 @@ static void assign(struct schedule *s, const struct life *life, int program, int
         const bool reused = blocks[i].offset < room;
         s->buffer[tensor[i]] = reused ? saved : buffer;
         s->offset[tensor[i]] = blocks[i].offset - (reused ? 0 : room);
-        if (program == PROGRAM_PREPARE) own_buffer(s, tensor[i], blocks[i].bytes, blocks[i].offset);
+        if (program == PROGRAM_PREPARE)
+            own_buffer(s, tensor[i], SOL_BUFFER_WORKSPACE, blocks[i].bytes, blocks[i].offset);
     }
 }
 
-/* Each tensor in the workspace gets a buffer, whose offset is a size of the call; memory of saved tensors is not used
- * again. Offsets for the hints tell how much memory the example needs. */
+static struct rt_block hint_of(struct rt_block b)
+{
+    b.bytes = size_hint(b.bytes);
+    b.offset = size_hint(b.offset);
+    return b;
+}
+
+/* The same where sizes vary: each tensor gets a buffer, whose offset is a size of the call. Offsets for the hints tell
+ * how much memory the example needs. */
 static void assign_varying(struct schedule *s, const struct life *life, int program)
 {
     struct schedule_program *pr = &s->program[program];
+    const enum sol_buffer_kind kind = s->saved.n ? SOL_BUFFER_EITHER : SOL_BUFFER_WORKSPACE;
+    const int64_t room = size_hint(s->saved_bytes);
+    struct rt_block *given = saved_blocks(s, life, program);
     int *tensor = NEW_ARRAY(s->arena, int, s->plan->nallocations + 1);
     const int n = find_own(s, life, program, tensor);
     struct rt_block *blocks = NEW_ARRAY(s->arena, struct rt_block, n + 1);
     for (int i = 0; i < n; i++) {
-        const struct sol_block b = {.bytes = store_bytes(&s->plan->allocations[tensor[i]]),
-                                    .first = life[tensor[i]].first[program],
-                                    .last = life[tensor[i]].last[program],
-                                    .offset = s->plan->g->dims.n + s->nplaced++};
-        PUSH(s->arena, pr->blocks, b);
-        blocks[i] = (struct rt_block){.bytes = size_hint(b.bytes), .first = b.first, .last = b.last};
-        own_buffer(s, tensor[i], b.bytes, SOL_SIZE + b.offset);
+        const struct rt_block b = block_of(s, life, tensor[i], program);
+        const int64_t bytes = block_bytes(s, tensor[i]);
+        const int64_t place = SOL_SIZE + s->plan->g->dims.n + s->nplaced++;
+        PUSH(s->arena, pr->blocks, ((struct sol_block){bytes, place, b.first, b.last}));
+        blocks[i] = hint_of(b);
+        own_buffer(s, tensor[i], kind, bytes, place);
     }
     s->nplaced += n > 0; /* the end of the blocks */
-    pr->workspace_bytes = offsets(s, blocks, n, 0, NULL);
+    pr->nblock = n;
+    for (int i = 0; i < s->saved.n; i++) {
+        const struct rt_block *b = &given[i];
+        PUSH(s->arena, pr->blocks, ((struct sol_block){b->bytes, b->offset, b->first, b->last}));
+        given[i] = hint_of(*b);
+    }
+    pr->workspace_bytes = offsets(s, blocks, n, room, given) - room;
 }
 
 static void lay_buffers(struct schedule *s)
@@ -447,6 +490,34 @@ static sol_status check_step(const struct schedule *s, const struct schedule_ste
                     st->label, (long long)bad);
 }
 
+/* The dimensions that a step depends on, as bits. */
+static uint32_t dims_of_step(const struct schedule *s, const struct schedule_step *st)
+{
+    uint32_t dims = size_dims(st->tasks);
+    for (int k = 0; k < st->noperand; k++) {
+        const struct allocation *root = plan_allocation(s->plan, root_of(s, st->operand[k]));
+        dims |= size_dims(st->place[k].offset);
+        for (int d = 0; d < root->t->ndim; d++) dims |= size_dims(root->memory.stride[d]);
+    }
+    if (st->kernel < 0 || !st->unit) return dims;
+    for (int k = 0; k < st->unit->loops->ivars.n; k++) dims |= size_dims(st->unit->loops->ivars.at[k].size);
+    return dims;
+}
+
+/* A dimension is set before a step depends on it, and once. */
+static sol_status check_set(const struct schedule *s, const struct schedule_program *pr)
+{
+    uint32_t unset = graph_data_dims(s->plan->g);
+    for (int k = 0; k < pr->steps.n; k++) {
+        const struct schedule_step *st = &pr->steps.at[k];
+        if (dims_of_step(s, st) & unset)
+            return ctx_fail(s->plan->ctx, SOL_ERR_INTERNAL, "schedule: %s depends on a dimension that is set later",
+                            st->label);
+        if (st->set >= 0) unset &= ~(UINT32_C(1) << st->set);
+    }
+    return SOL_OK;
+}
+
 static sol_status check_quantities(const struct schedule *s)
 {
     for (int i = 0; i < s->buffers.n; i++) {
@@ -464,6 +535,7 @@ static sol_status check_quantities(const struct schedule *s)
                             program_name((enum program)i), (long long)pr->scratch_bytes,
                             (long long)pr->workspace_bytes);
         for (int k = 0; k < pr->steps.n; k++) TRY(check_step(s, &pr->steps.at[k]));
+        TRY(check_set(s, pr));
     }
     return SOL_OK;
 }

@@ -7,10 +7,13 @@
 #include "plan/plan.h"
 #include "rt/rt.h"
 
+/* Step i of kernel k has this number for its launch: k * SCHEDULE_LAUNCH_STEPS + i. */
+#define SCHEDULE_LAUNCH_STEPS 8
 struct schedule_step {
     struct unit *unit; /* NULL: a halo */
     int kernel, sub;   /* function KERNEL<kernel>_<sub>; kernel -1: opaque layer `call` */
     int call;
+    int set; /* the dimension that an opaque layer sets; -1: none */
     int64_t tasks;
     double flops, bytes; /* as in struct sol_step; for the dimensions' hints */
     const char *label;
@@ -21,9 +24,10 @@ struct schedule_step {
 };
 struct schedule_program {
     VECTOR(struct schedule_step) steps;
-    int64_t workspace_bytes; /* for the dimensions' hints */
-    int64_t scratch_bytes;
-    VECTOR(struct sol_block) blocks; /* of the workspace, where dimensions vary */
+    int64_t workspace_bytes;         /* for the dimensions' hints */
+    int64_t scratch_bytes;           /* of a worker; where a device launches steps, of all groups of a step */
+    VECTOR(struct sol_block) blocks; /* where dimensions vary: as in struct sol_program */
+    int nblock;                      /* of them in the workspace; saved tensors follow */
 };
 struct schedule {
     struct plan *plan;
@@ -31,6 +35,7 @@ struct schedule {
     struct schedule_program program[PROGRAMS];
     VECTOR(struct sol_buffer) buffers;     /* of a block: its offset is a quantity */
     VECTOR(struct source_text) kernels;    /* each once */
+    VECTOR(int) shared;                    /* by kernel: shared_bytes */
     VECTOR(struct sol_tensor *) constants; /* datum i of the module */
     VECTOR(struct sol_layer *) opaque;     /* host function i computes this layer */
     VECTOR(int) saved;                     /* tensors that forward saves for backward, in the order of their offsets */
@@ -45,5 +50,6 @@ sol_status schedule_make(struct plan *p, struct schedule **out_s);
 void schedule_notes(struct schedule *s);
 /* The C text of the module's tables, for build_module. With a symbol of its own (deploy) it has no constant data. */
 const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol);
+int schedule_sizes(const struct schedule *s); /* how many sizes a call of the module has */
 
 #endif

@@ -40,36 +40,38 @@ static void fill(void *at, const struct sol_io *io, int64_t n, uint64_t seed)
     }
 }
 
-static void *make(struct arena *a, const struct sol_io *io, bool filled, bool sums, uint64_t seed)
+enum contents { EMPTY, VALUES, SUMS };
+
+static void *make(struct arena *a, const struct sol_io *io, const int64_t *dims, enum contents what, uint64_t seed)
 {
     int64_t n = 1;
-    for (int d = 0; d < io->ndim; d++) n *= io->shape[d];
+    for (int d = 0; d < io->ndim; d++) n *= size_at(io->shape[d], dims);
     char *raw = arena_try(a, (size_t)n * dtype_def(io->dtype)->bytes + 64);
     if (!raw) return NULL;
     void *at = (char *)(((uintptr_t)raw + 63) / 64 * 64);
     const struct sol_io flat = {.dtype = io->dtype};
-    if (filled) fill(at, sums ? io : &flat, n, seed);
+    if (what != EMPTY) fill(at, what == SUMS ? io : &flat, n, seed);
     return at;
 }
 
 bool trial_data_make(struct arena *a, const struct sol_net *net, struct trial_data *out)
 {
     const int nin = sol_net_inputs(net), nout = sol_net_outputs(net), nparam = sol_net_params(net);
-    bool good = true;
-    *out = (struct trial_data){.inputs = NEW_ARRAY(a, const void *, nin + 1),
-                               .params = NEW_ARRAY(a, const void *, nparam + 1),
-                               .outputs = NEW_ARRAY(a, void *, nout + 1)};
+    bool good = true, params = !out->params;
+    out->inputs = NEW_ARRAY(a, const void *, nin + 1);
+    out->outputs = NEW_ARRAY(a, void *, nout + 1);
+    if (params) out->params = NEW_ARRAY(a, const void *, nparam + 1);
     for (int i = 0; i < nin; i++) {
         const struct sol_io io = sol_net_input(net, i);
-        good = good && (out->inputs[i] = make(a, &io, true, false, (uint64_t)i));
+        good = good && (out->inputs[i] = make(a, &io, out->dims, VALUES, (uint64_t)i));
     }
-    for (int i = 0; i < nparam; i++) {
+    for (int i = 0; i < nparam && params; i++) {
         const struct sol_io io = sol_net_param_io(net, i);
-        good = good && (out->params[i] = make(a, &io, true, true, (uint64_t)i + 1000));
+        good = good && (out->params[i] = make(a, &io, out->dims, SUMS, (uint64_t)i + 1000));
     }
     for (int i = 0; i < nout; i++) {
         const struct sol_io io = sol_net_output(net, i);
-        good = good && (out->outputs[i] = make(a, &io, false, false, 0));
+        good = good && (out->outputs[i] = make(a, &io, out->dims, EMPTY, 0));
     }
     return good;
 }
@@ -83,14 +85,20 @@ sol_status trial_params(struct sol_net *net, const struct trial_data *d, struct 
 
 /* -- runs */
 
+static struct sol_call call_of(const struct trial_data *d)
+{
+    return (struct sol_call){.dims = d->dims, .inputs = d->inputs, .outputs = d->outputs};
+}
+
 static sol_status warm(struct tune_net *const n[2], const struct trial_data *d, int64_t *out_ns)
 {
     for (int k = 0; k < 2; k++)
         if (!n[k]->params) TRY(trial_params(n[k]->net, d, &n[k]->params));
     int64_t start = 0;
+    const struct sol_call c = call_of(d);
     for (int i = 0; i < WARM; i++) {
         start = clock_ns();
-        for (int k = 0; k < 2; k++) TRY(sol_net_run(n[k]->net, n[k]->params, d->inputs, d->outputs, 0));
+        for (int k = 0; k < 2; k++) TRY(sol_net_run_at(n[k]->net, n[k]->params, &c));
     }
     *out_ns = MAX(clock_ns() - start, 1000);
     return SOL_OK;
@@ -107,12 +115,13 @@ sol_status trial_steps(struct tune_net *const n[2], const struct trial_data *d, 
     int64_t pair_ns;
     TRY(warm(n, d, &pair_ns));
     const int runs = runs_for(run_ns, pair_ns);
+    const struct sol_call c = call_of(d);
     for (int i = 0; i < runs; i++)
         for (int k = 0; k < 2; k++) {
             const int steps = n[k]->schedule->program[PROGRAM_FORWARD].steps.n;
             int64_t *now = NEW_ARRAY(n[k]->arena, int64_t, steps + 1);
             TRY(ctx_check(ctx));
-            TRY(net_measure(n[k]->net, n[k]->params, d->inputs, d->outputs, now));
+            TRY(net_measure(n[k]->net, n[k]->params, &c, now));
             for (int s = 0; s < steps; s++) ns[k][s] = i ? MIN(ns[k][s], now[s]) : now[s];
         }
     return SOL_OK;
@@ -129,11 +138,12 @@ sol_status trial_whole(struct tune_net *const n[2], const struct trial_data *d, 
     int64_t ns[2][MOST_RUNS], pair_ns;
     TRY(warm(n, d, &pair_ns));
     const int runs = runs_for(run_ns, pair_ns);
+    const struct sol_call c = call_of(d);
     for (int i = 0; i < runs; i++)
         for (int k = 0; k < 2; k++) {
             TRY(ctx_check(n[0]->schedule->plan->ctx));
             const int64_t start = clock_ns();
-            TRY(sol_net_run(n[k]->net, n[k]->params, d->inputs, d->outputs, 0));
+            TRY(sol_net_run_at(n[k]->net, n[k]->params, &c));
             ns[k][i] = clock_ns() - start;
         }
     for (int k = 0; k < 2; k++) {

@@ -1,7 +1,8 @@
 /* Rounds of trials. A subject is one decision: how a cluster is computed (wherever it occurs), or how a chain of units
- * is fused. In each round, every subject worth tuning gets its next candidate. The tuner builds the network with all of
- * them, and compares the time of each subject's units with the original network. The next candidate is the one with the
- * shortest expected time, according to costs and the measurements so far. */
+ * is fused. Where sizes vary, it is measured at the point of the dimensions that its kernel is made for: the hints, or
+ * that of a version (plan/versions.c). In each round, every subject worth tuning gets its next candidate. The tuner
+ * builds the network with all of them, and compares the time of each subject's units with the original network. The
+ * next candidate is the one with the shortest expected time, according to costs and the measurements so far. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +26,12 @@ enum { WANTED = 4 }; /* candidates that fast tuning must have tried before it co
 struct subject {
     const struct choice *c; /* of the network as it was */
     const char *what;
-    int times;         /* it occurs */
-    VECTOR(int) units; /* their numbers, of all occurrences */
-    double ns;         /* of all units, as it was; measured */
-    double *part;      /* by candidate: its time as a part of that; 0: not tried */
+    const struct unit *unit; /* one that it decides on; NULL: a chain */
+    int place;               /* where it is measured; -1: nowhere, that takes too long */
+    int times;               /* it occurs */
+    VECTOR(int) units;       /* their numbers, of all occurrences */
+    double ns;               /* of all units, as it was; measured */
+    double *part;            /* by candidate: its time as a part of that; 0: not tried */
     int tried, best, now;
     bool worth;
 };
@@ -38,11 +41,12 @@ struct tuning {
     struct tune_net *net, better; /* better: net NULL if there is none */
     struct sol_ctx *ctx;
     struct arena *arena;
-    struct trial_data data;
+    struct tune_places places;
     struct map *by_key; /* subject + 1 */
     VECTOR(struct subject) subjects;
-    double budget_s, make_s, run_s, total_ns; /* make_s: of one kernel; run_s: of a round's runs */
-    double clear;                             /* a part of its time that is a gain */
+    double budget_s, make_s, run_s; /* make_s: of one kernel; run_s: of a round's runs */
+    double total_ns[TUNE_MOST_PLACES];
+    double clear; /* a part of its time that is a gain */
     int64_t start;
     int trials, rounds;
 };
@@ -68,10 +72,15 @@ static void find_subjects(struct tuning *t)
 {
     const struct plan *p = t->net->schedule->plan;
     t->by_key = map_create(t->arena);
+    tune_places_begin(&t->places, t->arena, p->g);
     for (int i = 0; i < p->units.n; i++) {
         const struct unit *u = p->units.at[i];
         if (u->dead || !u->number || u->program != PROGRAM_FORWARD || !u->choice || u->choice->n < 2) continue;
+        const int place = tune_place(&t->places, t->arena, p->g, u->point);
+        if (place < 0) continue;
         struct subject *s = subject_of(t, u->choice, u->label);
+        s->unit = u;
+        s->place = place;
         s->times++;
         for (int k = 1; k < p->numbers; k++)
             if (p->into[k] == u->number) PUSH(t->arena, s->units, k);
@@ -148,7 +157,7 @@ static double expected(const struct subject *s, int candidate)
 }
 
 /* False: nothing is worth a trial. */
-static bool choose_next(struct subject *s, double *out_hope)
+static bool choose_next(const struct tuning *t, struct subject *s, double *out_hope)
 {
     double best = s->part[s->best] * HOPELESS;
     s->now = s->c->chosen;
@@ -156,6 +165,10 @@ static bool choose_next(struct subject *s, double *out_hope)
         if (s->part[i] != 0) continue;
         const double part = expected(s, i);
         if (part >= best) continue;
+        if (s->unit && !plan_suits(t->net->schedule->plan, s->unit, &s->c->candidate[i])) {
+            s->part[i] = -1; /* it would lose at other sizes */
+            continue;
+        }
         best = part;
         s->now = i;
     }
@@ -163,9 +176,11 @@ static bool choose_next(struct subject *s, double *out_hope)
     return s->now != s->c->chosen;
 }
 
-/* Does another subject of this round use one of its units? If not, this subject reserves them. */
-static bool take_units(const struct subject *s, bool *taken)
+/* Does another subject of this round use one of its units? If not, this subject reserves them. At other places other
+ * versions of them run. */
+static bool take_units(const struct tuning *t, const struct subject *s, bool *all)
 {
+    bool *taken = all + s->place * t->net->schedule->plan->numbers;
     for (int i = 0; i < s->units.n; i++)
         if (taken[s->units.at[i]]) return false;
     for (int i = 0; i < s->units.n; i++) taken[s->units.at[i]] = true;
@@ -187,17 +202,17 @@ static int most_first(const void *a, const void *b)
 static int choose_round(struct tuning *t, struct map *trial)
 {
     struct hope *hope = NEW_ARRAY(t->arena, struct hope, t->subjects.n + 1);
-    bool *taken = NEW_ARRAY(t->arena, bool, t->net->schedule->plan->numbers);
+    bool *taken = NEW_ARRAY(t->arena, bool, TUNE_MOST_PLACES * t->net->schedule->plan->numbers);
     const int most = (int)MAX((t->budget_s - seconds_since(t->start) - 2 * t->run_s) / t->make_s, 0);
     int n = 0, in = 0;
     for (int i = 0; i < t->subjects.n; i++) {
         struct subject *s = &t->subjects.at[i];
-        if (s->worth && choose_next(s, &hope[n].ns)) hope[n++].s = s;
+        if (s->worth && choose_next(t, s, &hope[n].ns)) hope[n++].s = s;
     }
     if (n) qsort(hope, (size_t)n, sizeof *hope, most_first);
     for (int i = 0; i < n; i++) {
         struct subject *s = hope[i].s;
-        if (in < most && take_units(s, taken)) {
+        if (in < most && take_units(t, s, taken)) {
             map_set(trial, s->c->key, (void *)(intptr_t)(s->now + 1));
             in++;
         } else {
@@ -252,38 +267,55 @@ static void judge(struct tuning *t, struct subject *s, const struct plan *p, dou
 }
 
 /* The noise: how much the subjects of a network differ from themselves, weighted by their time. */
-static void judge_noise(struct tuning *t, double *const unit_ns[2])
+static void judge_noise(struct tuning *t, int place, double *const unit_ns[2])
 {
     double off = 0, all = 1;
     for (int i = 0; i < t->subjects.n; i++) {
         const struct subject *s = &t->subjects.at[i];
+        if (s->place != place) continue;
         off += fabs(time_of(s, unit_ns[0]) - time_of(s, unit_ns[1]));
         all += s->ns;
     }
-    t->clear = MIN(CLEAR_GAIN, 1 - NOISE * off / all);
+    t->clear = MIN(t->clear, 1 - NOISE * off / all);
 }
 
-static sol_status measure(struct tuning *t, struct tune_net *other)
+static sol_status measure_at(struct tuning *t, int place, struct tune_net *other)
 {
     struct tune_net *const both[2] = {t->net, other};
-    int64_t *ns[2], start = clock_ns();
+    int64_t *ns[2];
     double *unit_ns[2];
     for (int k = 0; k < 2; k++)
         ns[k] = NEW_ARRAY(t->arena, int64_t, both[k]->schedule->program[PROGRAM_FORWARD].steps.n + 1);
-    TRY(trial_steps(both, &t->data, (int64_t)(RUN_S * 1e9), ns));
+    TRY(trial_steps(both, &t->places.at[place], (int64_t)(RUN_S * 1e9 / t->places.n), ns));
     for (int k = 0; k < 2; k++) unit_ns[k] = unit_times(t, both[k], ns[k]);
-    if (!t->rounds)
-        for (int i = 0; i < both[0]->schedule->program[PROGRAM_FORWARD].steps.n; i++) t->total_ns += (double)ns[0][i];
+    for (int i = 0; i < both[0]->schedule->program[PROGRAM_FORWARD].steps.n && !t->rounds; i++)
+        t->total_ns[place] += (double)ns[0][i];
     for (int i = 0; i < t->subjects.n; i++) {
         struct subject *s = &t->subjects.at[i];
+        if (s->place != place) continue;
         const double before = time_of(s, unit_ns[0]), after = time_of(s, unit_ns[1]);
         if (!t->rounds) s->ns = before;
         judge(t, s, other->schedule->plan, before, after);
     }
-    if (!t->rounds) judge_noise(t, unit_ns);
+    if (!t->rounds) judge_noise(t, place, unit_ns);
+    return ctx_check(t->ctx);
+}
+
+static bool is_used(const struct tuning *t, int place)
+{
+    for (int i = 0; i < t->subjects.n; i++)
+        if (t->subjects.at[i].place == place) return true;
+    return false;
+}
+
+static sol_status measure(struct tuning *t, struct tune_net *other)
+{
+    const int64_t start = clock_ns();
+    for (int i = 0; i < t->places.n; i++)
+        if (is_used(t, i)) TRY(measure_at(t, i, other));
     t->run_s = seconds_since(start);
     t->rounds++;
-    return ctx_check(t->ctx);
+    return SOL_OK;
 }
 
 static bool gains(const struct tuning *t, const struct subject *s)
@@ -291,6 +323,7 @@ static bool gains(const struct tuning *t, const struct subject *s)
     return s->best != s->c->chosen && s->part[s->best] < t->clear;
 }
 
+/* At the hints. *out_n: at all places. */
 static double gained_ns(const struct tuning *t, int *out_n)
 {
     double ns = 0;
@@ -298,7 +331,7 @@ static double gained_ns(const struct tuning *t, int *out_n)
     for (int i = 0; i < t->subjects.n; i++) {
         const struct subject *s = &t->subjects.at[i];
         if (!gains(t, s)) continue;
-        ns += s->ns * (1 - s->part[s->best]);
+        if (!s->place) ns += s->ns * (1 - s->part[s->best]);
         ++*out_n;
     }
     return ns;
@@ -309,7 +342,7 @@ static void report_progress(const struct tuning *t)
     int n;
     const double gained = gained_ns(t, &n);
     const char *what = arena_printf(t->arena, "Tuning: %d of %d kernels, %.2f -> %.2f ms", n, t->subjects.n,
-                                    t->total_ns / 1e6, (t->total_ns - gained) / 1e6);
+                                    t->total_ns[0] / 1e6, (t->total_ns[0] - gained) / 1e6);
     ctx_progress(t->ctx, what, (int)MIN(seconds_since(t->start), t->budget_s), (int)ceil(t->budget_s));
 }
 
@@ -332,14 +365,17 @@ static void find_worth(struct tuning *t)
     for (int i = 0; i < t->subjects.n; i++) {
         struct subject *s = &t->subjects.at[i];
         const struct wisdom_entry *e = wisdom_policy_entry(t->wp, s->c->key);
-        s->worth = s->ns >= LEAST_SHARE * t->total_ns && !(fast && e) && closed(t, s, t->net->schedule->plan);
+        s->worth = s->place >= 0 && s->ns >= LEAST_SHARE * t->total_ns[s->place] && !(fast && e) &&
+                   closed(t, s, t->net->schedule->plan);
     }
 }
 
 static sol_status rounds(struct tuning *t)
 {
     TRY(measure(t, t->net)); /* compare the network with itself, to find the time of each subject */
-    if (t->total_ns < LEAST_US * 1e3) return SOL_OK;
+    double most = 0;
+    for (int i = 0; i < t->places.n; i++) most = MAX(most, t->total_ns[i]);
+    if (most < LEAST_US * 1e3) return SOL_OK;
     find_worth(t);
     for (;;) {
         struct map *trial = map_create(t->arena);
@@ -366,19 +402,31 @@ static int winners(struct tuning *t, struct map *trial)
     return n;
 }
 
+/* Is the whole network better: faster at some place, and slower at none? out_ns: at the hints. */
+static sol_status compare(struct tuning *t, struct tune_net *other, double out_ns[2], bool *out_better)
+{
+    struct tune_net *const both[2] = {t->net, other};
+    bool faster = false, slower = false;
+    for (int i = 0; i < t->places.n; i++) {
+        double ns[2];
+        TRY(trial_whole(both, &t->places.at[i], (int64_t)(2 * RUN_S * 1e9), ns));
+        faster |= ns[1] < ns[0] * WHOLE_GAIN;
+        slower |= ns[1] * WHOLE_GAIN > ns[0];
+        for (int k = 0; k < 2 && !i; k++) out_ns[k] = ns[k];
+    }
+    *out_better = faster && !slower;
+    return SOL_OK;
+}
+
 /* Builds the network with the winners, and decides whether it is better. */
 static sol_status confirm(struct tuning *t, double out_ns[2])
 {
     struct tune_net other = {0};
-    struct tune_net *const both[2] = {t->net, &other};
     bool better = false;
     t->wp->trial = map_create(t->arena);
     if (!winners(t, t->wp->trial)) return SOL_OK;
     sol_status status = t->m->make(t->m->user, &t->wp->policy, false, &other);
-    if (!status) {
-        status = trial_whole(both, &t->data, (int64_t)(2 * RUN_S * 1e9), out_ns);
-        better = !status && out_ns[1] < out_ns[0] * WHOLE_GAIN;
-    }
+    if (!status) status = compare(t, &other, out_ns, &better);
     t->wp->trial = NULL;
     if (better)
         t->better = other;
@@ -425,7 +473,7 @@ static void report_plugins(const struct tuning *t)
 static void keep_network(struct tuning *t, const double ns[2])
 {
     const char *name = t->net->schedule->plan->g->name;
-    const double before = t->better.net ? ns[0] : t->total_ns, after = t->better.net ? ns[1] : t->total_ns;
+    const double before = t->better.net ? ns[0] : t->total_ns[0], after = t->better.net ? ns[1] : t->total_ns[0];
     int n = 0;
     if (t->better.net) gained_ns(t, &n);
     remember(t, (struct wisdom_entry){.key = t->net->schedule->plan->key,
@@ -461,19 +509,35 @@ static sol_status tune(struct tuning *t)
 /* Is there memory for a second network with its own parameters and inputs, and time for a few runs? */
 static bool affordable(const struct tuning *t)
 {
-    struct sol_memory m;
-    const struct plan *p = t->net->schedule->plan;
-    double ns = 0;
-    sol_net_memory(t->net->net, &m);
-    const double need = (double)m.peak + (double)m.prepared + (double)m.workspace;
+    double ns = 0, need = 0;
+    for (int i = 0; i < t->places.n; i++) {
+        struct sol_memory m;
+        if (sol_net_memory_at(t->net->net, t->places.at[i].dims, &m)) return false;
+        need = MAX(need, (double)m.peak + (double)m.prepared + (double)m.workspace);
+        ns += tune_place_ns(t->net->schedule->plan, &t->places.at[i]);
+    }
     const double free = machine_free_bytes();
-    for (int i = 0; i < p->units.n; i++)
-        if (!p->units.at[i]->dead && p->units.at[i]->program == PROGRAM_FORWARD) ns += p->units.at[i]->kernel.cost;
-    const bool can = need < 0.5 * free && ns * RUNS < t->budget_s * 1e9;
-    if (!can)
-        LOG(t->ctx, LOG_DEBUG, "tune", "%s is not tuned: %.0f of %.0f free MB, %.1f ms a run", p->g->name, need / 1e6,
-            free / 1e6, ns / 1e6);
+    const int runs = t->places.n == 1 ? RUNS : 4 * RUNS; /* further places must leave time for trials */
+    const bool can = need < 0.5 * free && ns * runs < t->budget_s * 1e9;
+    if (!can && t->places.n == 1)
+        LOG(t->ctx, LOG_DEBUG, "tune", "%s is not tuned: %.0f of %.0f free MB, %.1f ms a run",
+            t->net->schedule->plan->g->name, need / 1e6, free / 1e6, ns / 1e6);
     return can;
+}
+
+/* Leaves out the place that takes the longest, but never the hints: kernels for large sizes stay as they are. */
+static void drop_place(struct tuning *t)
+{
+    const struct plan *p = t->net->schedule->plan;
+    int longest = 1;
+    for (int i = 2; i < t->places.n; i++)
+        if (tune_place_ns(p, &t->places.at[i]) > tune_place_ns(p, &t->places.at[longest])) longest = i;
+    t->places.n--;
+    for (int i = longest; i < t->places.n; i++) t->places.at[i] = t->places.at[i + 1];
+    for (int i = 0; i < t->subjects.n; i++) {
+        int *place = &t->subjects.at[i].place;
+        *place = *place == longest ? -1 : *place - (*place > longest);
+    }
 }
 
 static sol_status begin(struct tuning *t)
@@ -483,9 +547,13 @@ static sol_status begin(struct tuning *t)
     if (!*ctx_config(t->ctx, "cache::folder") || strcmp(ctx_config(t->ctx, "solver"), "auto")) return SOL_OK;
     find_subjects(t);
     t->budget_s = budget(t);
-    if (!t->subjects.n || had_time(t) || !affordable(t)) return SOL_OK;
+    if (!t->subjects.n || had_time(t)) return SOL_OK;
+    while (!affordable(t)) {
+        if (t->places.n == 1) return SOL_OK;
+        drop_place(t);
+    }
     if (fast && (double)ctx_spent(t->ctx, 0) * 1e-9 + t->budget_s > MOST_S) return SOL_OK;
-    if (!trial_data_make(t->arena, t->net->net, &t->data)) return SOL_OK;
+    if (!tune_places_data(&t->places, t->arena, t->net->net)) return SOL_OK;
     const sol_status status = tune(t);
     ctx_spent(t->ctx, clock_ns() - t->start);
     return status;

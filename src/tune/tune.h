@@ -86,17 +86,32 @@ struct tune_net {
     struct sol_params *params; /* made-up ones, from its first run on */
 };
 void tune_net_free(struct tune_net *n);
-struct trial_data { /* of all networks of one graph */
+struct trial_data { /* of all networks of one graph, at one point of its dimensions */
     const void **inputs, **params;
     void **outputs;
+    const int64_t *dims; /* NULL: all sizes are fixed */
 };
-/* Creates synthetic data in the arena: finite numbers, no denormals. False: not enough memory. */
+/* Creates synthetic data in the arena for out->dims: finite numbers, no denormals. Parameters that are there stay.
+ * False: not enough memory. */
 bool trial_data_make(struct arena *a, const struct sol_net *net, struct trial_data *out);
 sol_status trial_params(struct sol_net *net, const struct trial_data *d, struct sol_params **out_params);
 /* Runs two networks alternately for at least this long, and returns the shortest time of each step in ns. */
 sol_status trial_steps(struct tune_net *const n[2], const struct trial_data *d, int64_t run_ns, int64_t *const ns[2]);
 /* The same for whole runs: the lower quartile. */
 sol_status trial_whole(struct tune_net *const n[2], const struct trial_data *d, int64_t run_ns, double out_ns[2]);
+
+/* places.c */
+#define TUNE_MOST_PLACES 5
+struct tune_places {
+    int n;
+    struct trial_data at[TUNE_MOST_PLACES];
+};
+void tune_places_begin(struct tune_places *p, struct arena *a, const struct sol_graph *g);
+/* The number of the place of a point, NULL: of the hints. It is added if there is room, otherwise -1. */
+int tune_place(struct tune_places *p, struct arena *a, const struct sol_graph *g, const int64_t *point);
+/* Makes the data of all places; parameters are the same. False: not enough memory. */
+bool tune_places_data(struct tune_places *p, struct arena *a, const struct sol_net *net);
+double tune_place_ns(const struct plan *p, const struct trial_data *at); /* the estimated time of a run there */
 
 /* tune.c */
 struct tune_maker { /* makes the network of a graph; for a trial its module is not kept */

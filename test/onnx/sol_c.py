@@ -50,6 +50,10 @@ class Options(ctypes.Structure):
         ("shapes", c_void_p),
         ("open_size", c_int64),
         ("vary", c_int),
+        ("nlimits", c_int),
+        ("limits", c_void_p),
+        ("noffered", c_int),
+        ("offered", POINTER(Value)),
     ]
 
 
@@ -58,7 +62,7 @@ class Shape(ctypes.Structure):
 
 
 class Data(ctypes.Structure):
-    _fields_ = [("inputs", c_void_p), ("params", c_void_p), ("outputs", c_void_p)]
+    _fields_ = [("inputs", c_void_p), ("params", c_void_p), ("outputs", c_void_p), ("dims", c_void_p)]
 
 
 def _load() -> ctypes.CDLL:
@@ -92,6 +96,10 @@ def _load() -> ctypes.CDLL:
     lib.sol_size_text.argtypes = [c_void_p, c_int64, c_char_p, c_size_t]
     lib.sol_onnx_open.argtypes = [c_void_p, c_int, POINTER(c_int64)]
     lib.sol_onnx_open.restype = c_char_p
+    lib.sol_onnx_taken.argtypes = [c_void_p, c_int]
+    lib.sol_onnx_taken.restype = POINTER(Value)
+    lib.sol_onnx_taken_size.argtypes = [c_void_p, c_int, c_int]
+    lib.sol_onnx_taken_size.restype = c_int64
     lib.sol_onnx_open_why.argtypes = [c_void_p, c_int]
     lib.sol_onnx_open_why.restype = c_char_p
     return lib
@@ -120,6 +128,15 @@ def supported() -> list[tuple[str, str, int, int]]:
     return rows
 
 
+def _rows(values: dict[str, np.ndarray] | None) -> list[tuple[Value, np.ndarray]]:
+    """Values for C, and their data."""
+    found = []
+    for name, given in (values or {}).items():
+        v = np.array(given, order="C")
+        found.append((Value(name.encode(), DTYPES.index(v.dtype), v.ndim, (c_int64 * 12)(*v.shape), v.ctypes.data), v))
+    return found
+
+
 class Model:
     """A model that was read. `dims` gives sizes that it leaves open."""
 
@@ -133,16 +150,12 @@ class Model:
         open_size: int = 0,
         vary: bool = False,
         arrays: dict[str, tuple[int, ...]] | None = None,
+        offered: dict[str, np.ndarray] | None = None,
     ) -> None:
         self._model = c_void_p()
         self._net, self._params = c_void_p(), c_void_p()
         entries = [Dim(k.encode(), v) for k, v in (dims or {}).items()]
-        fixed = {k: np.array(v, order="C") for k, v in (values or {}).items()}
-        shapes = [(c_int64 * 12)(*v.shape) for v in fixed.values()]
-        values_c = [
-            Value(k.encode(), DTYPES.index(v.dtype), v.ndim, s, v.ctypes.data)
-            for (k, v), s in zip(fixed.items(), shapes, strict=True)
-        ]
+        fixed, offer = _rows(values), _rows(offered)
         given = {k: (c_int64 * 12)(*v) for k, v in (arrays or {}).items()}
         array_shapes = (Shape * max(1, len(given)))(
             *[Shape(k.encode(), 0, len(arrays[k]), v) for k, v in given.items()]
@@ -153,12 +166,14 @@ class Model:
             (Dim * max(1, len(entries)))(*entries),
             int(constants),
             str(folder).encode() if folder else None,
-            len(values_c),
-            (Value * max(1, len(values_c)))(*values_c),
+            len(fixed),
+            (Value * max(1, len(fixed)))(*[row for row, _ in fixed]),
             len(given),
             ctypes.cast(array_shapes, c_void_p),
             open_size=open_size,
             vary=int(vary),
+            noffered=len(offer),
+            offered=(Value * max(1, len(offer)))(*[row for row, _ in offer]),
         )
         if isinstance(model, (str, Path)):
             check(LIB.sol_onnx_load(CTX, str(model).encode(), byref(options), byref(self._model)))
@@ -203,6 +218,16 @@ class Model:
             found[name.decode()] = why.decode() if why else None
         return found
 
+    def taken(self) -> dict[str, list[int] | None]:
+        """The inputs whose values are part of the graph: a size for each element, or None where the value is as it was."""
+        found = {}
+        while row := LIB.sol_onnx_taken(self._model, len(found)):
+            v = row.contents
+            n = int(np.prod([v.shape[i] for i in range(v.ndim)], dtype=int))
+            sizes = [LIB.sol_onnx_taken_size(self._model, len(found), k) for k in range(n)]
+            found[v.name.decode()] = sizes if (sizes and sizes[0] >= 0) or any(s != -1 for s in sizes) else None
+        return found
+
     def interpret_at(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Evaluates the graph for the sizes of these inputs."""
         dims = (c_int64 * 32)()
@@ -212,16 +237,24 @@ class Model:
             for size, own in zip(shape, array.shape, strict=True):
                 if LIB.test_dim(size) >= 0:
                     dims[LIB.test_dim(size)] = own
+        taken = {name: sizes for name, sizes in self.taken().items() if sizes}
+        for name, sizes in taken.items():
+            for size, element in zip(sizes, np.ravel(inputs[name]), strict=True):
+                if LIB.test_dim(size) >= 0:
+                    dims[LIB.test_dim(size)] = int(element)
         check(LIB.test_check_dims(c_void_p(self._graph), dims))
         for array, (name, _, shape) in zip(given, self.inputs, strict=True):
             expected = tuple(LIB.test_size_at(s, dims) for s in shape)
             if array.shape != expected:
                 raise SolError(INVALID, f"input '{name}': expected {expected}, got {array.shape}")
+        for name, sizes in taken.items():
+            if [LIB.test_size_at(s, dims) for s in sizes] != np.ravel(inputs[name]).tolist():
+                raise SolError(INVALID, f"input '{name}': expected {sizes}, got {inputs[name]}")
         out = [np.zeros([LIB.test_size_at(s, dims) for s in shape], dtype) for _, dtype, shape in self.outputs]
         n = self.params()
         params = (c_void_p * max(1, n))(*[LIB.sol_onnx_param(self._model, i) for i in range(n)])
         pointers = [self._pointers(given), params, self._pointers(out)]
-        data = Data(*[ctypes.cast(p, c_void_p) for p in pointers])
+        data = Data(*[ctypes.cast(p, c_void_p) for p in pointers], None)
         check(LIB.test_interpret_at(self._graph, dims, byref(data)))
         return out
 

@@ -1,10 +1,12 @@
 """An ONNX model in Python: sources, fixed sizes, outputs by name and in given arrays, cached programs."""
 
 import os
+import re
 import threading
 import time
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 import sol
 import sol.onnx
@@ -74,7 +76,7 @@ def test_inputs_and_outputs(net):
 
 
 def test_memory():
-    net = sol.optimize(two_outputs())
+    net = sol.optimize(two_outputs(), vdims=False)
     with pytest.raises(sol.InvalidError, match="not compiled yet"):
         sol.memory(net)
     net(X)
@@ -84,6 +86,19 @@ def test_memory():
     net(X)
     assert sol.memory(net)["inputs"] == X.nbytes
     assert sol.memory(sol.optimize(two_outputs(), fix={"batch": 3}))["outputs"] == 2 * 3 * 5 * 4
+
+
+def test_memory_where_sizes_vary(capfd):
+    net = sol.optimize(two_outputs())
+    text = capfd.readouterr().err
+    assert re.search(r"Estimated Peak Memory Consumption: Inference ~\d+B \+ #0 \* \d+B \(~\d+B at #0 = 8\)", text), (
+        text
+    )
+    assert sol.memory(net)["inputs"] == 8 * 16  # of the size that costs are estimated for
+    for n in (2, 7, 2):
+        net(np.ones((n, 4), np.float32))
+        assert sol.memory(net)["inputs"] == n * 16
+    assert "Estimated Peak" not in capfd.readouterr().err
 
 
 # -- fixed sizes and values
@@ -106,8 +121,6 @@ def test_fixed_size_without_a_name():
 def test_fixed_input():
     inputs = [info("x", [2, 4]), info("shape", [2], TensorProto.INT64)]
     m = model([node("Reshape", ["x", "shape"], ["y"])], inputs, [info("y", None)])
-    with pytest.raises(sol.UnsupportedError):
-        sol.optimize(m)
     for value in ([4, 2], np.array([4, 2])):
         net = sol.optimize(m, fix={"shape": value})
         assert [i.name for i in net.inputs] == ["x"]
@@ -116,6 +129,56 @@ def test_fixed_input():
         net(X, shape=np.array([4, 2]))
     with pytest.raises(sol.InvalidError, match="'shape': expected a value of type int64, got int32"):
         sol.optimize(m, fix={"shape": np.array([4, 2], np.int32)})
+
+
+def values_of(m, calls, **options):
+    """Compares each of the calls with ONNX Runtime."""
+    m.ir_version = 10
+    net, session = sol.optimize(m, **options), ort.InferenceSession(m.SerializeToString())
+    for call in calls:
+        for got, expected in zip(net.run(None, call), session.run(None, call), strict=True):
+            np.testing.assert_array_equal(got, expected)
+    return net
+
+
+SHAPE = info("shape", [2], TensorProto.INT64)
+
+
+def test_shapes_that_are_arguments(capfd):
+    """Nothing is told: a call has the value. Each value has a program."""
+    m = model([node("Reshape", ["x", "shape"], ["y"])], [info("x", [2, 4]), SHAPE], [info("y", None)])
+    shapes = [[4, 2], [-1, 8], [0, 4], [8, 1], [4, 2]]
+    net = values_of(m, [{"x": X, "shape": np.array(s)} for s in shapes])
+    assert "is compiled at the first call: " in capfd.readouterr().err
+    before = len(net._programs)
+    net(X, np.array([8, 1]))
+    assert len(net._programs) == before
+    with pytest.raises(sol.InvalidError, match="input shape: expected int64"):
+        net(X, np.array([4, 2], np.int32))
+    with pytest.raises(sol.InvalidError, match="8 elements do not fit the shape"):
+        net(X, np.array([-1, 3]))
+    assert np.array_equal(sol.optimize(m, X, np.array([4, 2]))(X, np.array([8, 1])), X.reshape(8, 1))
+
+
+def test_slices_axes_and_scales_that_are_arguments():
+    ints = [info(k, [1], TensorProto.INT64) for k in ("start", "end", "axis")]
+    m = model([node("Slice", ["x", "start", "end", "axis"], ["y"])], [info("x", ["n", 6]), *ints], [info("y", None)])
+    x = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
+    some = [(0, 3, 0), (-2, 9, 1), (1, -1, 1), (2, 2, 0)]
+    values_of(m, [{"x": x[:n], **{k: np.array([v]) for k, v in zip(("start", "end", "axis"), s, strict=True)}}
+                  for s in some for n in (4, 3)])  # fmt: skip
+    m = model([node("Resize", ["x", "", "s"], ["y"])], [info("x", ["n", 1, 2, 3]), info("s", [4])], [info("y", None)])
+    x = np.arange(12, dtype=np.float32).reshape(2, 1, 2, 3)
+    values_of(m, [{"x": x, "s": np.array(s, np.float32)} for s in ([1, 1, 2, 2], [1, 1, 3, 1])])
+
+
+def test_a_branch_on_an_argument():
+    def branch(name, kind):
+        return onnx.helper.make_graph([node(kind, ["x"], [name])], name, [], [info(name, None)])
+
+    m = model([node("If", ["c"], ["y"], then_branch=branch("a", "Relu"), else_branch=branch("b", "Neg"))],
+              [info("c", [], TensorProto.BOOL), info("x", ["n", 4])], [info("y", ["n", 4])])  # fmt: skip
+    values_of(m, [{"c": np.array(c), "x": X} for c in (True, False, True)])
 
 
 @pytest.mark.parametrize(
@@ -181,7 +244,8 @@ def test_arrays_that_cannot_be_outputs(net, out, text):
 # -- cached programs
 
 
-def test_only_the_last_programs_are_kept(net):
+def test_only_the_last_programs_are_kept():
+    net = sol.optimize(two_outputs(), vdims=False)
     for n in range(1, 24):
         net(np.ones((n, 4), np.float32))
     assert len(net._programs) == 16
@@ -194,14 +258,14 @@ def test_only_the_last_programs_are_kept(net):
 
 def test_the_log_of_a_service_does_not_grow(capfd):
     """Memory is logged when it is more than before: not for every size, nor again for programs that were dropped."""
-    net = sol.optimize(two_outputs())
+    net = sol.optimize(two_outputs(), vdims=False)
     for n in (8, *range(20, 0, -1), *range(20, 0, -1)):
         net(np.ones((n, 4), np.float32))
     assert capfd.readouterr().err.count("Estimated Peak Memory") == 2
 
 
 def test_sizes_that_come_again_are_said_once(capfd):
-    net = sol.optimize(two_outputs())
+    net = sol.optimize(two_outputs(), vdims=False)
     for n in range(1, 25):
         net(np.ones((n, 4), np.float32))
     assert "programs that are kept" not in capfd.readouterr().err
@@ -286,11 +350,11 @@ def resident():
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def service(seconds, shapes, width):
+def service(seconds, shapes, width, vdims):
     """Eight threads with changing shapes. Returns wrong results, and the memory in MB at the start and the end."""
     w = np.random.default_rng(1).standard_normal((width, width)).astype(np.float32) / width
     nodes = [node("MatMul", ["x", "w"], ["t"]), node("Tanh", ["t"], ["y"])]
-    net = sol.optimize(model(nodes, [info("x", ["n", width])], [info("y", None)], [tensor("w", w)]))
+    net = sol.optimize(model(nodes, [info("x", ["n", width])], [info("y", None)], [tensor("w", w)]), vdims=vdims)
     wrong, calls = [], [0] * 8
     expected = {n: np.tanh(np.full((n, width), n / 8, np.float32) @ w) for n in shapes}
 
@@ -314,12 +378,13 @@ def service(seconds, shapes, width):
 
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(600, marks=pytest.mark.slow)])
-def test_service_with_changing_shapes(seconds, monkeypatch):
+@pytest.mark.parametrize("vdims", [True, False], ids=["one program", "a program for each size"])
+def test_service_with_changing_shapes(seconds, vdims, monkeypatch):
     monkeypatch.setitem(os.environ, "SOL_LOG", "WARN")
     level, tuning = sol.config["log::level"], sol.config["autotune"]
     sol.config["log::level"], sol.config["autotune"] = "WARN", "off"
     try:
-        wrong, before, after, calls, kept = service(seconds, list(range(1, 25)), 512)
+        wrong, before, after, calls, kept = service(seconds, list(range(1, 25)), 512, vdims)
     finally:
         sol.config["log::level"], sol.config["autotune"] = level, tuning
     assert not wrong and kept <= 16 + 8 and calls > 100  # eight may be in progress

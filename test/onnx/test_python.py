@@ -153,6 +153,7 @@ def test_threads(one):
     assert not wrong
 
 
+@pytest.mark.skipif(sol.device.current()[0] != sol.device.HOST, reason="a child process cannot use the device")
 def test_after_fork(one):
     one(X)
     child = os.fork()

@@ -77,7 +77,7 @@ def test_values_replace_inputs():
         [info("x", [2, 4]), info("s", [2], TensorProto.INT64)],
         [info("y", None)],
     )
-    rejected(m, UNSUPPORTED, "Reshape", "the shape depends on what is computed while running")
+    rejected(m, UNSUPPORTED, "Reshape", "the shape depends on the value of an input, which only a call tells")
     fixed = Model(m, values={"s": np.array([4, -1])})
     assert [i[0] for i in fixed.inputs] == ["x"]
     assert fixed.interpret({"x": X})[0].shape == (4, 2)
@@ -367,7 +367,7 @@ def test_branch_that_is_not_known():
     g = helper.make_graph([node("Neg", ["x"], ["t"])], "b", [], [info("t", None)])
     m = model([node("If", ["c"], ["y"], then_branch=g, else_branch=g)], [info("x", [2, 4]), info("c", [], TensorProto.BOOL)],
               [info("y", None)])  # fmt: skip
-    rejected(m, UNSUPPORTED, "If", "the condition depends on what is computed while running")
+    rejected(m, UNSUPPORTED, "If", "the condition depends on the value of an input, which only a call tells")
 
 
 # -- external data

@@ -306,14 +306,15 @@ HEAD = """# Hugging Face
 ```python
 import sol
 
-model = sol.optimize(model)  # any model of transformers; Trainer and accelerate take the result
-model.generate(ids, cache_implementation="static")
+model = sol.optimize(model, vdims=True)  # any model of transformers; Trainer and accelerate take the result
+model.generate(ids)
 ```
 
 * **Calls** work as with the original model: keyword arguments, caches as arguments and results, `ModelOutput`. SOL compiles another
   program when arguments appear, disappear or become None.
-* **`generate`** with a static cache needs two programs for each batch size: one for the prompt and one for a token. A growing cache works,
-  but SOL then compiles a program for every length, that is, at each token.
+* **`generate`** needs two programs with `sol.optimize(model, vdims=True)`: one for prompts and one for a token, whatever the lengths and the
+  batch, while keys and values grow. (A batch of one has a program of its own for a token.) Without `vdims`, use a static cache: it needs
+  two programs for each batch size; a growing cache works, but SOL then compiles a program at each token.
 * **`Trainer` and `accelerate`** train an optimized model through PyTorch's autograd, with any optimizer.
 * **Mixtures of experts** compute the same results as in PyTorch, but at a price: SOL multiplies each token by the matrices of all experts
   and then selects. A model with 8 experts, 2 of them active, does 4 times the work. The loop over experts of `experts_implementation="eager"`,

@@ -762,6 +762,7 @@ def test_same_bits_for_any_number_of_threads():
     assert all(torch.equal(r, results[0]) for r in results)
 
 
+@pytest.mark.skipif(sol.device.current()[0] != sol.device.HOST, reason="a child process cannot use the device")
 def test_after_fork():
     m, x = mlp(), torch.randn(2, 4)
     s = sol.optimize(m, sol.input([0, 4]))
@@ -796,6 +797,7 @@ def test_loaded_after_fork():
     assert subprocess.run([sys.executable, "-c", script], timeout=300).returncode == 0
 
 
+@pytest.mark.skipif(sol.device.current()[0] != sol.device.HOST, reason="a child process cannot use the device")
 def test_in_a_worker_of_a_data_loader():
     m = convnet()
     s = sol.optimize(m, sol.input([0, 3, 8, 8]))
@@ -1012,14 +1014,21 @@ def test_devices_versions_seeds():
     assert sol.devices()[0]["type"] == "x86" and sol.devices()[0]["cores"] >= 1
     assert sol.versions()["sol"] == sol.__version__ and "torch" in sol.versions()
     sol.set_seed(7)
-    assert sol.seed() == 7 and sol.seeds() == {"x86:0": 7}
+    assert sol.seed() == 7 and sol.seeds() == {f"{d['type']}:{d['index']}": 7 for d in sol.devices() if not d["why"]}
     sol.set_seed(8, "x86", 0)
     assert sol.seed("x86", 0) == 8
     with pytest.raises(sol.InvalidError):
         sol.seed("cuda", 0)
     sol.device.set("x86", 0)
-    with pytest.raises(sol.UnsupportedError):
+    with pytest.raises(sol.UnsupportedError, match="there is no 'cuda:0'; there are x86:0"):
         sol.device.set("cuda", 0)
+    with pytest.raises(sol.UnsupportedError, match="this machine is x86"):
+        sol.device.set("riscv64")
+    with sol.device("X86"):
+        assert sol.config["device"] == "x86:0"
+    sol.device.set("auto")
+    arm = next(d for d in sol.devices() if d["type"] == "arm64")
+    assert "this machine is x86" in arm["why"] and not arm["default"]
 
 
 def test_memory_is_estimated(capfd):

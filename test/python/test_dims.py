@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import copy
+import math
 import re
 import warnings
 from unittest import mock
@@ -138,6 +139,8 @@ ODD = {
     "pad to a multiple": lambda s, x: F.pad(x, (0, 0, 0, -x.shape[1] % 4)),
     "a mean": lambda s, x: x.sum(1) / x.shape[1],
     "a scale": lambda s, x: x * (x.shape[1] ** -0.5),
+    "real numbers": lambda s, x: torch.add(x, x.sum(0), alpha=1 / x.size(0)) * (0.5 * x.shape[1] + 1) / max(x.shape[0], 3) ** 1.5,
+    "half of a size": lambda s, x: x[:, : math.ceil(x.shape[1] / 2)],
     "positions": lambda s, x: x + torch.arange(x.shape[1])[None, :, None],
     "halves": lambda s, x: x[:, : x.shape[1] // 2],
     "pieces of 2": lambda s, x: [p.sum() for p in x.transpose(0, 2).split(5)],
@@ -193,8 +196,14 @@ def test_one_program(name):
     assert programs(s) == [True]
 
 
-OWN = ("a scale", "decomposed")  # a power of a size, and what PyTorch takes apart for numbers only
-MORE = ("cat", "slices", "windows", "a mean")  # sizes of one or two get programs of their own
+MORE = (
+    "cat",
+    "slices",
+    "windows",
+    "a mean",
+    "a scale",
+    "real numbers",
+)  # sizes of one or two get programs of their own
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -203,15 +212,15 @@ def test_one_program_for_odd_ones(name):
     model = odd(name)
     calls = [(torch.randn(b, t, 10),) for b, t in ((4, 6), (3, 6), (5, 7), (4, 12), (9, 9))]
     check_calls(s, model, calls)
-    assert programs(s) == ([False] * 5 if name in OWN else [True])
+    assert programs(s) == [True]
     check_calls(s, model, [(torch.randn(b, 7, 10),) for b in (1,)])
-    assert name in (*OWN, *MORE) or programs(s) == [True]
+    assert name in MORE or programs(s) == [True]
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_graphs_that_vary(name):
     """The graph with sizes that vary, at numbers, is the graph for these numbers."""
-    if name in (*OWN, "a mean"):
+    if name in ("a scale", "a mean", "real numbers"):
         pytest.skip("not a graph with sizes that vary, or one that computes a number from a size")
     model = odd(name)
     check_varying(
@@ -275,11 +284,16 @@ def test_what_cannot_vary_is_said():
     lines = []
     sol._core.set_log(lambda level, line: lines.append(line))
     try:
-        sol.optimize(odd("decomposed"), X, vdims=True)
+        model = Apply(lambda s, x: torch.fft.rfft(x, dim=1).abs())
+        s = sol.optimize(copy.deepcopy(model), X, vdims=True)
+        check_calls(s, model, [(torch.randn(b, t, n),) for b, t, n in ((4, 6, 10), (3, 6, 7), (5, 6, 12))])
+        assert programs(s) == [True]
+        check_calls(s, model, [(torch.randn(b, 9, n),) for b, n in ((4, 10), (3, 7))])
+        assert programs(s) == [True, True]
     finally:
         sol._core.set_log(None)
-    found = [line for line in lines if "each new size is compiled" in line]
-    assert len(found) == 1 and "aten.special_xlog1py.default (test_dims.py" in found[0]
+    found = [line for line in lines if "each new size" in line]
+    assert len(found) == 1 and "each new size of #1 is compiled" in found[0] and "aten._fft_r2c.default" in found[0]
 
 
 def test_forms():
@@ -554,6 +568,25 @@ def test_time_limit():
             sol.dims(model, ids(2, 8))
         s = sol.optimize(copy.deepcopy(model), ids(2, 8), vdims=True)
     check_calls(s, model, [(ids(3, 9),)])
+
+
+def test_any_call():
+    """Without arguments, vdims=True is for every call: sizes vary in each form of it."""
+    model = Apply(lambda s, x, y=0: x * 2 + y)
+    s = sol.optimize(copy.deepcopy(model), vdims=True)
+    check_calls(s, model, [(X,), (X[:3, :4],), (X, X[0, 0]), (X[:2, 1:, :4], X[0, 0, :4])])
+    assert programs(copy.deepcopy(s)) == [] and programs(s) == [True, True]
+    check_calls(copy.deepcopy(s), model, [(X,), (X[:2],)])
+    with pytest.raises(sol.InvalidError, match="since no call was described"):
+        sol.optimize(copy.deepcopy(model), vdims=[True])
+
+
+def test_calls_with_other_arguments():
+    model = Apply(lambda s, x, y=None, z=0: x * 2 + (0 if y is None else y) + z)
+    s = sol.optimize(copy.deepcopy(model), X, X, vdims=True)
+    check_calls(s, model, [(X[:3], X[:3]), (X,), (X[:3],)])
+    with torch.no_grad():
+        assert torch.equal(s(X, None, X[0, 0]), model(X, None, X[0, 0]))
 
 
 # -- transformers

@@ -71,3 +71,37 @@ def test_pictures():
 def test_rows():
     torch.manual_seed(0)
     check(Rows().train(), sol.input([0, 0, 20]), [(4, 9, 20), (3, 5, 20), (7, 30, 20)])
+
+
+def epoch(model, data):
+    """The losses of two epochs in batches of 4, of which the last is smaller."""
+    torch.manual_seed(0)
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.1), []
+    for _ in range(2):
+        for x, y in torch.utils.data.DataLoader(data, 4):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+    return torch.stack(losses)
+
+
+TAILS = {  # how the batch is open, and the programs: the first size of an open batch alone has its own
+    "any size": (lambda: (sol.input([0, 8]),), {}, [False, True]),
+    "a name": (lambda: (sol.input([sol.dim("batch"), 8]),), {}, [True]),
+    "vdims": (lambda: (torch.randn(4, 8),), {"vdims": True}, [True]),
+    "any call": (lambda: (), {"vdims": True}, [True]),
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_epoch_with_a_tail(name):
+    torch.manual_seed(0)
+    args, kwargs, programs = TAILS[name]
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)).train()
+    data = torch.utils.data.TensorDataset(torch.randn(11, 8), torch.randint(0, 3, (11,)))
+    expected = epoch(copy.deepcopy(model), data)
+    s = sol.optimize(copy.deepcopy(model), *args(), **kwargs)
+    torch.testing.assert_close(epoch(s, data), expected)
+    assert [p.varying is not None for p in s._sol.programs.values()] == programs

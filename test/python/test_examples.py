@@ -57,6 +57,15 @@ def test_training(tmp_path: Path) -> None:
     assert (tmp_path / "curves.svg").read_text().count("<polyline") == 4
 
 
+def test_any_size(tmp_path: Path) -> None:
+    printed = output_of(
+        [sys.executable, str(ROOT / "examples/any_size.py"), "--folder", str(tmp_path / "s")], SOL_AUTOTUNE="off"
+    )
+    said = [line.partition(" words: ")[::2] for line in printed.splitlines() if " words: " in line]
+    assert [n for n, _ in said] == ["5", "1", "17", "64", "2", "65"]
+    assert [text for _, text in said] == ["the same tags as PyTorch"] * 5 + ["tagger: 'steps' is 65, expected 1..64"]
+
+
 def write_network(path: Path) -> np.ndarray:
     """Saves a small network, and returns its result for the input of inference.c: i / n."""
     weight = np.linspace(-1, 2, 32, dtype=np.float32).reshape(8, 4)

@@ -462,6 +462,7 @@ case(
     lambda x: torch.from_numpy(np.pad(x.numpy(), ((0, 0), (7, 6)), "reflect")),
 )
 case("Pad", [(2, 1)], dict(p=[0, 2], q=[0, 1], mode="reflect"), lambda x: x.expand(2, 4))
+case("Exactly", [(3, 4)], dict(shape=[3, 4]), lambda x: x)
 case("Flip", [(3, 4, 5)], dict(axes=[0, -1]), lambda x: x.flip(0, 2))
 case("Flip", [(3, 1)], dict(axes=[1]), lambda x: x)
 case("Roll", [(3, 4, 5)], dict(shifts=[1, -2], axes=[0, 2]), lambda x: x.roll((1, -2), (0, 2)))

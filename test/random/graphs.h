@@ -44,6 +44,7 @@ struct gen {
     int first;                     /* first value of the current sub-graph */
     enum sol_dtype real;           /* its floating-point type */
     bool special, empty;           /* may it have NaN, sizes of 0? */
+    bool single;                   /* nothing is float64 */
     int made;                      /* layers in it */
     double work;                   /* of the interpreter, for the whole graph */
 };

@@ -223,8 +223,9 @@ void recipes_report(FILE *out)
                 counts[i].good * 3 < counts[i].tried ? counts[i].why : "");
 }
 
-/* Their error depends on the condition of a matrix or on the probability of a path, which is unknown here.
- * test/python/test_linear.py compares them and their gradients with PyTorch. */
+/* Their error depends on the condition of a matrix or on the probability of a path, which is unknown here:
+ * test/python/test_linear.py compares them and their gradients with PyTorch. NonZero's result has a size that it sets:
+ * test/sized_by_data_test.c. */
 static bool is_judged_elsewhere(const char *kind)
 {
     static const char *const kinds[] = {"LU",
@@ -243,7 +244,8 @@ static bool is_judged_elsewhere(const char *kind)
                                         "Pinv",
                                         "MatrixExp",
                                         "CTCLoss",
-                                        "CTCLossGrad"};
+                                        "CTCLossGrad",
+                                        "NonZero"};
     for (int i = 0; i < COUNT_OF(kinds); i++)
         if (!strcmp(kinds[i], kind)) return true;
     return false;
@@ -281,7 +283,7 @@ static void begin_subgraph(struct gen *r)
 {
     r->first = r->values.n;
     r->made = 0;
-    r->real = gen_chance(r, 85) ? SOL_F32 : SOL_F64;
+    r->real = gen_chance(r, 85) || r->single ? SOL_F32 : SOL_F64;
     r->special = gen_chance(r, 8);
     r->empty = gen_chance(r, 4);
 }

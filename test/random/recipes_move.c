@@ -26,6 +26,14 @@ static bool make_permute(struct gen *r, const struct recipe *p)
     return ONE("Permute", p->needs, format(r, "perm=%s", list(r, x->t->ndim, perm)), x) != NULL;
 }
 
+static bool make_exactly(struct gen *r, const struct recipe *p)
+{
+    struct value *x = pick(r, IS_ANY, 0, 5);
+    int64_t shape[SOL_MAX_DIMS];
+    for (int d = 0; d < x->t->ndim; d++) shape[d] = size_of(x, d);
+    return ONE("Exactly", p->needs, format(r, "shape=%s", list(r, x->t->ndim, shape)), x) != NULL;
+}
+
 /* Merges neighbouring sizes, splits sizes, inserts 1. */
 static bool make_reshape(struct gen *r, const struct recipe *p)
 {
@@ -483,6 +491,7 @@ static bool make_sort(struct gen *r, const struct recipe *p)
 const struct recipe move_recipes[] = {
     {"Permute", make_permute, KEEPS_EXACT, 14, NULL},
     {"Reshape", make_reshape, KEEPS_EXACT, 18, NULL},
+    {"Exactly", make_exactly, KEEPS_EXACT, 1, NULL},
     {"Expand", make_expand, KEEPS_EXACT, 6, NULL},
     {"Slice", make_slice, KEEPS_EXACT, 10, NULL},
     {"SliceScatter", make_slice_scatter, KEEPS_EXACT, 3, NULL},

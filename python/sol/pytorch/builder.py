@@ -17,6 +17,7 @@ import torch
 from sol import _core
 
 from . import forms
+from .reals import Real
 
 SOL_NAME = {
     torch.bool: "bool",
@@ -166,9 +167,11 @@ class Builder:
 
     # -- constants and types
 
-    def scalar(self, value: Number | forms.Size, dtype: torch.dtype) -> Value:
-        """A scalar: a constant, or a size that varies."""
+    def scalar(self, value: Number | forms.Size | Real, dtype: torch.dtype) -> Value:
+        """A scalar: a constant, or a number that varies."""
         name = sol_name(dtype)
+        if isinstance(value, Real):
+            return self.cast(value.value(self), dtype)
         if isinstance(value, forms.Size):
             return self.reshape(self.layer("Sizes", sizes=[value], to=name), [])
         value = convert(value, dtype)
@@ -233,7 +236,10 @@ class Builder:
 
     def result_type(self, *values: Value | Number) -> torch.dtype:
         """The type in which PyTorch computes with these operands."""
-        protos = [_prototype(v.dtype, v.ndim > 0) if isinstance(v, Value) else forms.hint(v) for v in values]
+        numbers = (1.0 if isinstance(v, Real) else forms.hint(v) for v in values)  # their types matter
+        protos = [
+            _prototype(v.dtype, v.ndim > 0) if isinstance(v, Value) else n for v, n in zip(values, numbers, strict=True)
+        ]
         dtype = torch.result_type(protos[0], protos[1]) if len(protos) > 1 else None
         if dtype is None:
             return protos[0].dtype if isinstance(protos[0], torch.Tensor) else torch.result_type(protos[0], protos[0])

@@ -10,17 +10,16 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from .problems import place
 from .sizes import Sizes
-from .trace import place
 
 
 def decompose(node: torch.fx.Node, sizes: Sizes | None) -> torch.fx.GraphModule | None:
     """A graph of other operators that computes the node. Its placeholders are the node's tensors in the order of
     `all_tensors`. None: PyTorch has no decomposition. `sizes`: of a trace with symbols."""
     target: Any = node.target
-    implicit = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    rule = None if implicit else _rules().get(target)
-    if not implicit and rule is None:
+    function = rule(target)
+    if function is None:
         return None
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     tensors = all_tensors(node)
@@ -36,13 +35,19 @@ def decompose(node: torch.fx.Node, sizes: Sizes | None) -> torch.fx.GraphModule 
     def call(*values: torch.Tensor) -> Any:
         given = iter(values)
         args, kwargs = pytree.tree_unflatten([next(given) if isinstance(v, torch.fx.Node) else v for v in leaves], spec)
-        return (rule or target)(*args, **kwargs)
+        return function(*args, **kwargs)
 
     with mode, torch.no_grad():
         graph = make_fx(call)(*fakes)
     for inner in graph.graph.nodes:  # the location in the model is that of the node
         inner.meta["place"] = place(node)
     return None if any(inner.target is target for inner in graph.graph.nodes) else graph
+
+
+def rule(target: Any) -> Any:
+    """A function that computes an operator with others. None: PyTorch has none."""
+    implicit = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return target.decompose if implicit else _rules().get(target)
 
 
 @functools.cache

@@ -16,11 +16,12 @@ from torch.utils import _pytree as pytree
 from sol import _core
 from sol.inputs import Input
 
-from . import arguments, as_module
+from . import arguments, as_module, deployed_sizes
 from .export import export
 from .module import evaluating, owned_tensors
 from .skeleton import model_class
-from .trace import leaf_names
+from .symbols import Symbols
+from .trace import Traced, leaf_names
 from .translate import Translation, Translator
 
 
@@ -78,18 +79,19 @@ def deploy_torch(
     model: Any,
     target: str,
     keys: dict[str, str],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    call: tuple[tuple[Any, ...], dict[str, Any], Any],
     sizes: Sequence[int | None],
 ) -> None:
     """Deploys the model in eval mode, with the current values of its parameters. Its training part uses the current
-    modes of the modules."""
+    modes of the modules. `call`: the example arguments, and what vdims says."""
     training = keys.get("training", "0") == "1"
+    args, kwargs, vdims = call
     found: list[Seen] = []
     for n in sizes:
         module, given, named, batch = as_module("sol.deploy", model, args, kwargs, n)
+        how = How(batch, n is None, vdims, False)
         with evaluating(module):
-            found.append(_see(module, given, named, batch, False, found[0].tensors if found else None))
+            found.append(_see(module, given, named, how, found[0].tensors if found else None))
     name = model_class(module).__name__
     with _about(name):
         graphs = tuple(s.graph(n) for s, n in zip(found, sizes, strict=True))
@@ -99,7 +101,8 @@ def deploy_torch(
         trains = None
         if training:
             module, given, named, batch = as_module("sol.deploy", model, args, kwargs, sizes[0])
-            trains = _see(module, given, named, batch, True, found[0].tensors).graph(sizes[0])
+            how = How(batch, sizes[0] is None, vdims, True)
+            trains = _see(module, given, named, how, found[0].tensors).graph(sizes[0])
     _core.deploy(graphs, target, keys, found[0].inputs, found[0].outputs, trains)
 
 
@@ -112,17 +115,26 @@ def _about(name: str) -> Iterator[None]:
         raise _core.UnsupportedError(text if text.startswith("One thing") else f"sol.deploy: {name}: {text}") from None
 
 
+@dataclass
+class How:
+    """What the graph is for."""
+
+    batch: int | None  # the size of open batches; None: nothing is said
+    varies: bool  # sizes that are open vary, because no batch size is given
+    vdims: Any
+    training: bool
+
+
 def _see(
     module: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    batch_size: int | None,
-    training: bool,
+    how: How,
     tensors: dict[str, torch.Tensor] | None,
 ) -> Seen:
     """Traces and translates the model. `tensors`: the model's, if known already, so that equal weights have equal
     addresses."""
-    name = model_class(module).__name__
+    name, batch_size, training = model_class(module).__name__, how.batch, how.training
     leaves, spec = pytree.tree_flatten((args, kwargs))
     names = leaf_names(module, args, kwargs)
     exact = any(
@@ -138,15 +150,30 @@ def _see(
         for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))
     ]
     noted: list[tuple[str, ...]] = []
-    given, named = pytree.tree_unflatten(leaves, spec)
     root = type(name, (Deployed,), {})(module, noted.append)  # messages contain the model's name
     owned = {n: o.tensor for n, o in owned_tensors(root).items()}
     tensors = tensors or {n: _row_major(t) for n, t in owned.items()}
     trained = {n for n, t in owned.items() if t.requires_grad}
     wanted = frozenset(("param", n) for n in trained) if training else frozenset()
+
+    def trace(leaves: Sequence[Any], symbols: Symbols | None = None) -> Traced:
+        given, named = pytree.tree_unflatten(leaves, spec)
+        return export(root, given, named, training, None, symbols)
+
+    def translator(traced: Traced, leaves: Sequence[Any]) -> Translator:
+        return Translator(traced, name, leaves, tensors, frozenset(), wanted)
+
     with torch.set_grad_enabled(training):
-        exported = export(root, given, named, training)
-        translation = Translator(exported, name, leaves, tensors, frozenset(), wanted).run()
+        if how.varies and deployed_sizes.wanted(how.vdims, declared):
+            tracer = deployed_sizes.Tracer(name, trace, translator)
+            kept, declared = deployed_sizes.find(tracer, declared, leaves, how.vdims)
+            leaves = [
+                _row_major(arguments.example(i, d, leaf, batch_size))
+                for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))
+            ]
+            translation = deployed_sizes.translate(tracer, kept, declared, leaves)
+        else:
+            translation = translator(trace(leaves), leaves).run()
     inputs = tuple(names[i.leaf] if i.leaf < len(names) else "seed" for i in translation.inputs)
     return Seen(translation, tensors, trained, inputs, noted[-1] if noted else ())
 

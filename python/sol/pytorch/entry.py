@@ -31,6 +31,10 @@ def optimize_module(
     module = _attached(model, copied)
     state: State = module._sol  # type: ignore[assignment]
     if not args and not kwargs and state.signature is not None and state.signature.parameters:
+        if vary.wanted(vdims):
+            if vdims is not True:
+                raise _core.InvalidError(f"vdims: expected True, since no call was described, got {vdims!r}")
+            state.declared, state.traces = vary.ANY_CALL, vary.Traces({})
         return module  # no call was described, so each program is compiled at its first call
     leaves, spec, _ = state.canonical(module, args, kwargs)
     declared, stand_ins = _described(module, leaves, batch_size)
@@ -91,8 +95,8 @@ def _vary(
     if kept is None:
         return vary.unknown(declared, leaves, vdims, f"{model_class(root).__name__}: {traces.why}")
     state.report = vary.report(kept, leaves, spec, leaf_names(root, *pytree.tree_unflatten(leaves, spec)))
-    log.info(f"Inputs:  {', '.join(state.report.inputs)}")
-    log.info(f"Outputs: {', '.join(state.report.outputs)}")
+    for line in state.report.shapes:
+        log.info(line)
     made = vary.chosen(kept, declared, leaves, vdims)
     traces.free = vary.free(made)
     return made

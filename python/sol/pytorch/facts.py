@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from sol.api import next_seed
+from sol.device import device
 
 from . import generators
 
@@ -31,7 +32,7 @@ class Facts:
     def seed(self) -> torch.Tensor:
         """Drawn when it is first needed: from sol.set_seed's stream, or else from PyTorch's generator."""
         if self._seed is None:
-            fixed = next_seed()
+            fixed = next_seed(*device.current())
             self._seed = torch.empty((), dtype=torch.int64).random_() if fixed is None else torch.tensor(fixed)
         return self._seed
 

@@ -94,6 +94,11 @@ def size(n: int) -> Any:
     return Size(n) if _core.size_varies(n) else n
 
 
+def varies(*values: Any) -> bool:
+    """Whether one of these varies."""
+    return any(type(v) is Size for v in values)
+
+
 def form(n: Any) -> Any:
     """What the graph takes: the form of a Size, or the value itself; also in lists."""
     if type(n) is Size:

@@ -1,4 +1,4 @@
-"""Guards: the state of a model that a program depends on: its modules, their plain attributes, tied tensors.
+"""Guards: what a program depends on: the device, and of the model its modules, their plain attributes, tied tensors.
 
 A guard is a row for `_core.Caller`, which checks it in every call. (dict, key, value): the entry equals value. (dict, key,
 value, None): the entry is this object. (dict, None, n): the dict has n items. (dict, key, dict, key): both entries are the
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from sol.device import device
 
 from .hooks import GLOBAL, KINDS
 
@@ -27,7 +29,8 @@ Row = tuple[Any, ...]
 
 def guards(root: torch.nn.Module, tied: dict[str, Any]) -> list[Row]:
     """The guards of a model. `tied` has its tensors by name, each with `owner` (a dict), `key` and `tensor`."""
-    rows: list[Row] = [(hooks, None, len(hooks)) for hooks in GLOBAL.values()]
+    rows: list[Row] = [(device.chosen, "device", device.chosen["device"])]
+    rows += [(hooks, None, len(hooks)) for hooks in GLOBAL.values()]
     for module in root.modules():
         rows += _of_module(module, module is root)
     first: dict[int, Any] = {}

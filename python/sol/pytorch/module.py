@@ -96,7 +96,9 @@ class State:
     def __init__(self, declared: Declared | None, signature: inspect.Signature | None) -> None:
         self.declared = declared  # the arguments of sol.optimize; None: any call
         free = vary.free(declared[0]) if declared else {}
-        self.traces = vary.Traces(free) if free else None  # shared by programs of several sizes
+        self.traces = (
+            vary.Traces(free) if free or declared == vary.ANY_CALL else None
+        )  # shared by programs of several sizes
         self.report: vary.Dims | None = None  # what sol.optimize found out about sizes
         self.signature = signature
         self.programs: dict[Any, Program] = {}
@@ -314,7 +316,8 @@ class State:
                     if not made.varying or not isinstance(e, _core.UnsupportedError):
                         raise
                     made.varying.kept.lows.clear()
-                    vary.say(made.name, made.varying, e)
+                    made.varying.kept.why = e
+                    vary.say(made.name, made.varying.kept)
                     return self.find(root, leaves, spec, wanted, absent=absent, facts=facts)
             return self.programs[key]
 
@@ -337,14 +340,16 @@ class State:
     ) -> Program | None:
         """A program for all sizes, which takes those of this call. None: there is none; `given` receives a trace for these sizes,
         if programs can share it."""
-        if self.traces is None or not (self.traces.at_once or self.programs):
+        free = self._free(given.leaves, spec)
+        if self.traces is None or not free or not (vary.at_once(free) or self.programs):
             return None
         wanted = key[0][-1]
-        own = self.traces.find(key, given.leaves, _tracer(root, spec, given, wanted))
+        own = self.traces.find(key, given.leaves, _tracer(root, spec, given, wanted), free)
         given.traced = None if own is None else own.of(given.leaves)
         for kept in self.traces.known(key):
             mine = (p for k, p in self.programs.items() if k[0] == key and p.varying and p.varying.kept is kept)
-            program = next(mine, None) or self._attempt(root, spec, rows, given, (kept, wanted))
+            about = (p for p in mine if p.varying.about(given.leaves))
+            program = next(about, None) or self._attempt(root, spec, rows, given, (kept, wanted, free))
             if program is None:
                 continue
             if own is None and given.traced is None:
@@ -359,18 +364,20 @@ class State:
         spec: pytree.TreeSpec,
         rows: Sequence[Row],
         given: Given,
-        what: tuple[vary.Kept, Any],
+        what: tuple[vary.Kept, Any, vary.Free],
     ) -> Program | None:
         """A program with sizes that vary, of a trace; not compiled yet. None: it is not possible."""
-        (kept, wanted), given = what, dataclasses.replace(given)
-        assert self.traces is not None
-        while kept.lows and (varying := kept.varying(self.traces.free, given.leaves, kept.lows[0])):
+        (kept, wanted, free), given = what, dataclasses.replace(given)
+        while kept.lows and (varying := kept.varying(free, given.leaves, kept.lows[0])):
             given.varying = varying
             try:
-                return Program(root, spec, rows, given, wanted)
+                made = Program(root, spec, rows, given, wanted)
             except (_core.Error, Varies, TypeError) as e:
-                kept.lows.pop(0)
-                vary.say(model_class(root).__name__, varying, e)
+                kept.failed(e, free)
+            else:
+                vary.say(made.name, kept)
+                return made
+        vary.say(model_class(root).__name__, kept)
         return None
 
     def explore(
@@ -383,7 +390,14 @@ class State:
             _check_tensors(root, owned)
             given = Given(leaves, owned, frozenset(), self._fixed(leaves), facts)
             kind = _kind(spec, guards(root, owned), owned, wanted), tuple(map(arguments.kind_key, leaves))
-            return self.traces.explore(kind, leaves, _tracer(root, spec, given, wanted))
+            return self.traces.explore(kind, leaves, _tracer(root, spec, given, wanted), self.traces.free)
+
+    def _free(self, leaves: Sequence[Any], spec: pytree.TreeSpec) -> vary.Free:
+        """The dimensions of a call that may vary."""
+        if self.declared == vary.ANY_CALL:
+            return vary.every(leaves)
+        same = self.declared is None or arguments.present(leaves, spec) == self.declared[2]
+        return self.traces.free if self.traces is not None and same else {}
 
     def _say_changed(self, made: Program, before: Program) -> None:
         """Logs that a program is compiled because of a value that forward reads."""

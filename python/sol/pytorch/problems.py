@@ -46,6 +46,26 @@ def user_line() -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
 
 
+def place(node: torch.fx.Node) -> tuple[str, str]:
+    """The location of a node: the path of its module, and the file and line in the user's model."""
+    if "place" in node.meta:
+        path, line = node.meta["place"]
+        return path, line
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((p for p, _ in reversed(stack.values()) if p), "") if stack else ""
+    return str(path), _innermost(node.meta.get("stack_trace") or "")
+
+
+def _innermost(trace: str) -> str:
+    """The innermost line of a stack trace that belongs to the user."""
+    frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
+    users = [f for f in frames if not f[6:].startswith((*LIBRARY, "<"))]
+    if not users:
+        return ""
+    parts = users[-1].split(", ")
+    return f"{os.path.basename(parts[0][6:-1])}:{parts[1].removeprefix('line ')}"
+
+
 def rejection(problems: Sequence[Problem], unusual: torch.fx.Node | None = None) -> Exception:
     """The exception. Its `steps` are the nodes of the traced graph that cannot be translated; None: unknown."""
     reasons: dict[str, list[Problem]] = {}

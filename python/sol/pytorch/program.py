@@ -150,6 +150,8 @@ class Program:
         """Whether sizes that the trace with symbols does not cover (such as 1) may be those of a call: another trace, of that
         call or for all of that kind, gives the same graph."""
         assert self.varying
+        if isinstance(other, Kept) and not self.varying.covers(other):
+            other = other.of(given.leaves) or other
         pairs = [(self.varying.sizes(given.leaves), other)] if isinstance(other, Traced) else []
         if isinstance(other, Kept):
             values = other.values(given.leaves)
@@ -177,7 +179,7 @@ class Program:
         if self.gradient:
             self.gradient.compiled(self.translation, self.net)
         log.debug(f"{self.name} for {self.what}: compiled in {time.monotonic() - start:.2f} s")
-        log.memory("Training" if self.gradient else "Inference", self.net.memory, f"{self.name} for {self.what}")
+        log.memory("Training" if self.gradient else "Inference", self.net, f"{self.name} for {self.what}")
         self.caller = self._make_caller(*self.pending)
         self.pending = None
         optimizers.watch(self)

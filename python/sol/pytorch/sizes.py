@@ -15,6 +15,7 @@ from torch.utils._sympy import functions
 
 from . import fake
 from .forms import Size, Varies, least, most
+from .reals import Real
 from .symbols import SYMBOLIC, plain
 
 _EXACT: list[tuple[Any, Any]] = [
@@ -78,8 +79,10 @@ class Sizes:
 
     def of(self, arg: Any) -> Any:
         """An argument or result with values in place of symbols; tensors become `Shaped`."""
+        if isinstance(arg, torch.SymFloat):
+            return self._real(arg.node.expr)
         if isinstance(arg, SYMBOLIC):
-            return self._number(arg.node.expr)
+            return self.number(arg.node.expr)
         if isinstance(arg, torch.Tensor):
             return self._tensor(arg)
         if isinstance(arg, tuple):
@@ -97,13 +100,20 @@ class Sizes:
         shaped = self._tensor(t)
         return fake.fresh(mode, (shaped.shape, shaped.stride(), shaped.dtype, shaped.device))
 
-    def _number(self, expr: sympy.Expr) -> Any:
+    def number(self, expr: sympy.Expr) -> Any:
+        """An expression of symbols as a number, or a size that varies."""
         if expr not in self._known:
             made = plain(expr.xreplace(self._numbers))
             if isinstance(made, sympy.Basic):
                 made = self._varying(made) if made.free_symbols else plain(made.doit())
             self._known[expr] = made
         return self._known[expr]
+
+    def _real(self, expr: sympy.Expr) -> Any:
+        """A real number, or one that varies."""
+        if expr.free_symbols <= self._numbers.keys():
+            return self.number(expr)
+        return Real(expr.xreplace(self._numbers), self.number)
 
     def _varying(self, expr: Any) -> Any:
         """A whole number that varies."""

@@ -30,7 +30,7 @@ Place = tuple[int, int]  # number of a leaf, and a dimension of it
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 LEAST = 2  # PyTorch treats sizes of 0 and 1 apart
 MOST_TRIED = 256  # sizes, to find of what they must be multiples
-SECONDS = 30.0  # that a trace may take until dimensions become fixed
+SECONDS = 30.0  # of processor time, that a trace may take until dimensions become fixed
 
 
 class TooLong(Exception):
@@ -83,12 +83,12 @@ class Symbols:
         self.free = free
         self.env = _Env()
         self.made: dict[Place, sympy.Expr] = {}
-        self.end = time.monotonic() + seconds
+        self.end = time.thread_time() + seconds
         self._named: dict[str, Any] = {}
 
     def check_time(self) -> None:
         """Raises TooLong."""
-        if time.monotonic() > self.end:
+        if time.thread_time() > self.end:
             raise TooLong
 
     def leaf(self, i: int, t: torch.Tensor, name: str) -> torch.Tensor:
@@ -125,6 +125,7 @@ class Symbols:
 
     def settle(self) -> Settled:
         """What the trace found out about the dimensions."""
+        self._unify()
         exprs = {place: self.env.replace(e) for place, e in self.made.items()}
         dims: list[sympy.Symbol] = []
         for e in exprs.values():
@@ -139,6 +140,14 @@ class Symbols:
         bounds = {s: (int(r.lower), int(r.upper) if r.upper.is_Integer else None) for s, r in ranges.items()}
         hints = {s: int(self.env.backed_var_to_val[s]) for s in dims}
         return Settled(dims, {p: e for p, e in exprs.items() if not e.is_number}, fixed, rules, bounds, hints)
+
+    def _unify(self) -> None:
+        """Takes dimensions for one where products of them must be equal (batch times length of words, and of their labels). Sizes
+        whose products alone are equal get a trace of their own."""
+        for guard in self.env.guards:
+            rule = self.env.replace(guard.expr)
+            for a, b in _pairs(rule, self.env.backed_var_to_val) if isinstance(rule, sympy.Eq) else ():
+                self.env._set_replacement(b, a, "equal products")
 
     def _cause(self, symbol: Any) -> Cause:
         """Why a symbol is fixed: it, or the one that it equals."""
@@ -166,7 +175,9 @@ class Settled:
         """A function of the dimensions' sizes: whether all rules hold."""
         rules = " and ".join(f"({PythonPrinter().doprint(rule)})" for rule, _ in self.rules) or "True"
         names = ", ".join(map(str, self.dims))
-        made: Callable[..., bool] = eval(f"lambda {names}: {rules}", {"math": math, "max": max, "min": min})
+        made: Callable[..., bool] = eval(
+            f"lambda {names}: {rules}", {"math": math, "torch": torch, "max": max, "min": min}
+        )
         return made
 
     def multiple(self, dim: sympy.Symbol) -> int:
@@ -194,6 +205,29 @@ class Settled:
         first = -(-low // step) * step
         last = MOST_TRIED if high is None else high // step * step
         return sorted({*range(first, min(last, first + 8 * step) + 1, step), last})
+
+
+def _pairs(rule: sympy.Eq, hints: Mapping[sympy.Symbol, Any]) -> list[tuple[sympy.Symbol, sympy.Symbol]]:
+    """Pairs of symbols, equal in the example, whose equality makes two products equal; none if that is not enough."""
+    left, right = (sorted(sympy.Mul.make_args(side), key=_age) for side in rule.args)
+    common = [f for f in left if f in right]
+    left, right = ([f for f in side if f not in common] for side in (left, right))
+    if len(left) != len(right) or not all(isinstance(f, sympy.Symbol) for f in (*left, *right)):
+        return []
+    found = []
+    for a in left:
+        b = next((b for b in right if hints[b] == hints[a]), None)
+        if b is None:
+            return []
+        right.remove(b)
+        found.append((a, b))
+    return found
+
+
+def _age(factor: sympy.Expr) -> tuple[int, str]:
+    """Sorts symbols by their creation: their names are numbered."""
+    name = str(factor)
+    return len(name), name
 
 
 def holds(rule: sympy.Expr, values: Mapping[sympy.Symbol, int]) -> bool:

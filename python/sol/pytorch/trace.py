@@ -12,6 +12,7 @@ import enum
 import functools
 import gc
 import inspect
+import itertools
 import operator
 import os
 import re
@@ -33,9 +34,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from sol import _core, log
 
 from . import fake, function, operators, state
+from .decompose import rule
 from .hooks import computed
 from .hosting import Hosting
-from .problems import LIBRARY
+from .problems import LIBRARY, place
 from .sizes import Sizes
 from .skeleton import Attributes
 from .steps import Steps, Unusual
@@ -101,26 +103,6 @@ class Traced:
         return cls(program.graph, program.graph_module, inputs, returned, constants, out_spec, problems, unusual)
 
 
-def place(node: torch.fx.Node) -> tuple[str, str]:
-    """The location of a node: the path of its module, and the file and line in the user's model."""
-    if "place" in node.meta:
-        path, line = node.meta["place"]
-        return path, line
-    stack = node.meta.get("nn_module_stack") or {}
-    path = next((p for p, _ in reversed(stack.values()) if p), "") if stack else ""
-    return str(path), _line(node.meta.get("stack_trace") or "")
-
-
-def _line(trace: str) -> str:
-    """The innermost line of a stack trace that belongs to the user."""
-    frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
-    users = [f for f in frames if not f[6:].startswith((*LIBRARY, "<"))]
-    if not users:
-        return ""
-    parts = users[-1].split(", ")
-    return f"{os.path.basename(parts[0][6:-1])}:{parts[1].removeprefix('line ')}"
-
-
 class _Recorder(ProxyTorchDispatchMode):
     """Records each call of an operator in a graph, and runs it on tensors without data."""
 
@@ -148,6 +130,7 @@ class _Recorder(ProxyTorchDispatchMode):
         self.known = fake.Known()
         self.running = ""  # the operator
         self.inside = 0  # operators that are running
+        self.apart: list[Any] = []  # operators that are being taken apart
         self.mode = mode
         self.hosting = Hosting(self, mode, root)
 
@@ -188,6 +171,8 @@ class _Recorder(ProxyTorchDispatchMode):
         if self.symbols is not None:
             self.symbols.check_time()
             self.running = func._schema.name.partition("::")[2]
+            if (apart := self._apart(func, args, kwargs)) is not None:
+                return apart
         inputs, named = self._nodes(args), self._nodes(kwargs)
         known, sized = operators.SHAPES.get(func), operators.SIZES.get(func)
         self.inside += 1
@@ -213,6 +198,31 @@ class _Recorder(ProxyTorchDispatchMode):
         if func is _PACK and args[0].ndim > 2:
             return made[0], self._batch_sizes(*args)
         return made
+
+    def _apart(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operator without a row, by PyTorch's decomposition: its operators are recorded instead, with symbols. None:
+        there is a row, or no decomposition."""
+        tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        find = operators.find_complex if any(t.is_complex() for t in tensors) else operators.find
+        if func in self.apart or func._schema.is_mutable or find(str(func)) is not None:
+            return None
+        function = rule(func)
+        if function is None:
+            return None
+        nodes = self.tracer.graph.nodes
+        before = len(nodes)
+        self.apart.append(func)
+        try:
+            with self:
+                made = function(*args, **kwargs)
+        finally:
+            self.apart.pop()
+        parts = list(itertools.islice(reversed(nodes), len(nodes) - before))
+        if all(find(str(n.target)) is not None for n in parts if isinstance(n.target, torch._ops.OpOverload)):
+            return made
+        for node in parts:  # the rejection names the operator that the model calls
+            self.tracer.graph.erase_node(node)
+        return None
 
     def __sym_dispatch__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Arithmetic of sizes; a size is an expression, which needs no nodes."""
@@ -393,11 +403,14 @@ def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
     try:
         traced = _call(module, given, rows, recorder)
         if changed := attributes.changed():
-            if symbols is not None:
-                raise Unusual("attributes that forward sets")
             first = Attributes(module)
-            again = _call(module, given, rows, _Recorder(module, mode, recorder, values))
+            next_call = _Recorder(module, mode, recorder, values, symbols)
+            if symbols is not None:
+                symbols.env.place = next_call.cause
+            again = _call(module, given, rows, next_call)
             differs = state.differs(traced, again)
+            if differs and symbols is not None:
+                raise Unusual("attributes that forward sets")
             traced.effects = attributes.plain(changed) if differs and not first.changed() else []
             if differs and not traced.effects:
                 raise state.rejection(module, changed)

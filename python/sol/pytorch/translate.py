@@ -27,11 +27,12 @@ from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft
 from .layout import Layout
-from .problems import Problem, rejection
+from .problems import Problem, place, rejection
 from .problems import where as _where
+from .reals import Real
 from .sizes import Shaped, Sizes
 from .steps import FUNC, FUNC_INSTEAD
-from .trace import Source, Traced, place
+from .trace import Source, Traced
 from .writes import Memory, viewed, written
 
 HALF = (torch.float16, torch.bfloat16)
@@ -296,6 +297,12 @@ class Translator:
         """An argument or a result of the trace, with numbers in place of symbols."""
         return arg if self.sizes is None else self.sizes.of(arg)
 
+    def _returned(self, arg: Any) -> Any:
+        """A result that is no tensor."""
+        if isinstance(made := self._sized(arg), Real):
+            raise forms.Varies(f"returns {made}, which varies and is no tensor")
+        return made
+
     def _value(self, node: torch.fx.Node, module: torch.nn.Module, path: str, line: str) -> Any:
         val = self._sized(node.meta.get("val"))
         if isinstance(val, bool | int | float):
@@ -491,7 +498,7 @@ class Translator:
 
     def _result(self, value: Any, seen: dict[Any, int]) -> Result:
         if not isinstance(value, torch.fx.Node):
-            return Result("value", self._sized(value))
+            return Result("value", self._returned(value))
         if not isinstance(value.meta.get("val"), torch.Tensor):
             known = self._read(value)
             return Result("value", known)

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from sol import _core, log
 from sol.inputs import ANY, Dim, Exact, Input
+from sol.report import Dimension, Report
 
 from .sizes import Sizes
 from .steps import Unusual
@@ -34,7 +35,31 @@ class Kept:
     def __init__(self, traced: Traced, symbols: Symbols, fixed: Mapping[Place, int]) -> None:
         self.traced, self.symbols, self.settled = traced, symbols, symbols.settle()
         self.lows = [1, LEAST]  # least sizes for which a program with sizes that vary may be possible
+        self.numbers = self._selections()  # dimensions that get a number: the first may be possible
+        self.why: Exception | None = None  # why the first was not
+        self.said: frozenset[sympy.Symbol] | None = frozenset()  # which get numbers, in the log; None: all
         self.fixed = {p: (n, BROADCAST) for p, n in fixed.items()} | dict(self.settled.fixed)
+
+    def _selections(self) -> list[frozenset[sympy.Symbol]]:
+        """No dimension, each alone (the batch last), all but the first."""
+        dims = self.settled.dims
+        each = [frozenset({s}) for s in reversed(dims)] if len(dims) > 1 else []
+        return [frozenset(), *each, *([frozenset(dims[1:])] if len(dims) > 2 else [])]
+
+    def failed(self, why: Exception, free: Free) -> None:
+        """There is no program for the first of `lows` and `numbers`; goes on to the next that differs where only `free` varies."""
+        self.why = self.why or why
+        self.lows.pop(0)
+        if self.lows:
+            return
+        numbers = self.numbers.pop(0)
+        open_ = {
+            s
+            for s in self.settled.dims
+            if all(p in free for p, e in self.settled.places.items() if s in e.free_symbols)
+        }
+        self.numbers = [n for n in self.numbers if n & open_ not in (numbers & open_, open_)]
+        self.lows = [1, LEAST] if self.numbers else []
 
     def values(self, leaves: Sequence[Any]) -> dict[sympy.Symbol, int] | None:
         """The sizes of the dimensions in a call. None: the trace is not valid for them."""
@@ -89,7 +114,7 @@ class Kept:
                 return None
             n = int(leaves[own[0][0]].shape[own[0][1]])
             vary[symbol] = n
-            if all(p in free for p in places):
+            if symbol not in self.numbers[0] and all(p in free for p in places):
                 vary[symbol] = self._limits(k, symbol, [free[p] for p in own], n, least)
                 where.append(own[0])
         return Varying(self, dataclasses.replace(self.traced, vary=vary), where) if where else None
@@ -140,6 +165,17 @@ class Varying:
                 return False
         return set(other.settled.dims) == found.keys() and other.settled.hold(*(found[s] for s in other.settled.dims))
 
+    def about(self, leaves: Sequence[Any]) -> bool:
+        """Whether dimensions that do not vary have the program's sizes."""
+        settled, vary = self.kept.settled, self.traced.vary
+        return all(
+            leaves[i].shape[d] == vary[e] for (i, d), e in settled.places.items() if isinstance(vary.get(e), int)
+        )
+
+    def covers(self, other: Kept) -> bool:
+        """Whether all dimensions of another trace vary here."""
+        return set(other.settled.dims) <= {other.settled.places.get(p) for p in self.where}
+
     def sizes(self, leaves: Sequence[Any]) -> tuple[int, ...]:
         """The sizes of a call."""
         return tuple(leaves[i].shape[d] for i, d in self.where)
@@ -157,22 +193,17 @@ class Traces:
     """The symbolic traces of one model."""
 
     def __init__(self, free: Free) -> None:
-        self.free = free
+        self.free = free  # of calls as declared
         self.why = ""  # the last failure
         self._kept: dict[Hashable, list[Kept]] = {}
 
-    @property
-    def at_once(self) -> bool:
-        """Whether the first call has a program for all sizes: sizes were declared, more than an open batch."""
-        return any(d is not ANY or place[1] > 0 for place, d in self.free.items())
-
-    def find(self, key: Hashable, leaves: Sequence[Any], make: Make) -> Kept | None:
+    def find(self, key: Hashable, leaves: Sequence[Any], make: Make, free: Free) -> Kept | None:
         """A trace that is valid for the sizes of these leaves. `key`: what else it depends on. None: there is none with symbols."""
         known = self.known(key)
-        if self.at_once and not known:
-            self.explore(key, leaves, make)
+        if at_once(free) and not known:
+            self.explore(key, leaves, make, free)
         found = next((kept for kept in known if kept.values(leaves) is not None), None)
-        free = self._large(leaves)
+        free = _large(free, leaves)
         if found is not None or not free or len(known) >= MOST_TRACES:
             return found
         made = self._trace(leaves, make, [free, {p: d for p, d in free.items() if p[1] == 0}])
@@ -185,18 +216,14 @@ class Traces:
         """The traces so far; the first leaves most dimensions free."""
         return self._kept.setdefault(key, [])
 
-    def explore(self, key: Hashable, leaves: Sequence[Any], make: Make) -> Kept | None:
+    def explore(self, key: Hashable, leaves: Sequence[Any], make: Make, free: Free) -> Kept | None:
         """A trace for the report, which may also serve calls. A size of 1 may stand for any other, so only a batch of 1 varies."""
-        large = self._large(leaves)
-        first = large | {p: d for p, d in self.free.items() if p[1] == 0 or d is not ANY}
+        large = _large(free, leaves)
+        first = large | {p: d for p, d in free.items() if p[1] == 0 or d is not ANY}
         made = self._trace(leaves, make, [first, large, {p: d for p, d in first.items() if p[1] == 0}])
         if made is not None:
             self.known(key).append(made)
         return made
-
-    def _large(self, leaves: Sequence[Any]) -> dict[Place, Dim]:
-        """What may vary, as far as it is at least two."""
-        return {(i, d): dim for (i, d), dim in self.free.items() if leaves[i].shape[d] >= LEAST}
 
     def _trace(self, leaves: Sequence[Any], make: Make, attempts: Sequence[Free]) -> Kept | None:
         """A new trace with the first of these dimensions free that is possible; None: it does not work with symbols."""
@@ -238,10 +265,24 @@ class Traces:
         return None
 
 
-def say(name: str, varying: Varying, why: Exception) -> None:
-    """Logs why there is no program for all sizes."""
-    text = " ".join(str(why).split())
-    (log.debug if varying.kept.lows else log.info)(f"{name}: each new size is compiled: {text}")
+def at_once(free: Free) -> bool:
+    """Whether the first call has a program for all sizes: more than an open batch was declared."""
+    return any(d is not ANY or place[1] > 0 for place, d in free.items())
+
+
+def _large(free: Free, leaves: Sequence[Any]) -> dict[Place, Dim]:
+    """What may vary, as far as it is at least two."""
+    return {(i, d): dim for (i, d), dim in free.items() if leaves[i].shape[d] >= LEAST}
+
+
+def say(name: str, kept: Kept) -> None:
+    """Logs for which sizes there is no program for all, and why, if the log does not have it yet."""
+    numbers = kept.numbers[0] if kept.lows else None
+    if numbers == kept.said:
+        return
+    kept.said = numbers
+    which = ", ".join(f"#{k}" for k, s in enumerate(kept.settled.dims) if numbers and s in numbers)
+    log.info(f"{name}: each new size{which and f' of {which}'} is compiled: {' '.join(str(kept.why).split())}")
 
 
 # -- which dimensions vary
@@ -256,6 +297,18 @@ def wanted(vdims: Any) -> bool:
     return any(vdims)
 
 
+ANY_CALL: tuple[list[Any], str, frozenset[Any]] = (
+    [],
+    "any call",
+    frozenset({"any"}),
+)  # declared: all sizes of all calls vary
+
+
+def every(leaves: Sequence[Any]) -> dict[Place, Dim]:
+    """All dimensions of all tensors."""
+    return {(i, d): ANY for i, t in enumerate(leaves) if isinstance(t, torch.Tensor) for d in range(t.ndim)}
+
+
 def free(declared: Sequence[Any]) -> dict[Place, Dim]:
     """The dimensions that were declared to vary."""
     inputs = [(i, e) for i, e in enumerate(declared) if isinstance(e, Input)]
@@ -263,9 +316,8 @@ def free(declared: Sequence[Any]) -> dict[Place, Dim]:
 
 
 def all_free(declared: Sequence[Any], leaves: Sequence[Any]) -> dict[Place, Dim]:
-    """All dimensions of all tensors."""
-    every = {(i, d): ANY for i, t in enumerate(leaves) if isinstance(t, torch.Tensor) for d in range(t.ndim)}
-    return every | free(declared)
+    """All dimensions of all tensors, as they were declared."""
+    return every(leaves) | free(declared)
 
 
 def chosen(kept: Kept, declared: Sequence[Any], leaves: Sequence[Any], vdims: Any) -> list[Any]:
@@ -323,33 +375,10 @@ def shown(expr: Any, settled: Settled) -> str:
     return text[1:-1] if text.startswith("((") and text.endswith("))") else text
 
 
-@dataclass
-class Dimension:
-    """A dimension that may vary."""
+@dataclass(repr=False)
+class Dims(Report):
+    """What `sol.dims` found out about a model of PyTorch."""
 
-    name: str  # #0, #1, ..
-    size: int  # of the example
-    min: int
-    max: int | None
-    multiple: int
-    where: list[str]  # "dimension 0 of x"
-
-    def __str__(self) -> str:
-        multiple = f", a multiple of {self.multiple}" if self.multiple > 1 else ""
-        return f"{self.name} = {self.size}, {self.min}..{self.max or ''}{multiple}: {', '.join(self.where)}"
-
-    __repr__ = __str__
-
-
-@dataclass
-class Dims:
-    """What `sol.dims` found out: shapes of inputs and outputs, the dimensions that may vary, and why others may not."""
-
-    inputs: list[str]
-    outputs: list[str]
-    dims: list[Dimension] = field(default_factory=list)
-    fixed: list[str] = field(default_factory=list)
-    rules: list[str] = field(default_factory=list)  # that sizes must keep for one program to serve them
     places: dict[Place, str] = field(default_factory=dict, repr=False)  # of `fixed`
 
     def why(self, i: int, leaf: Any) -> str | None:
@@ -358,12 +387,6 @@ class Dims:
             text for (j, d), text in self.places.items() if j == i and isinstance(leaf, torch.Tensor) and d < leaf.ndim
         ]
         return "; ".join(found) or None
-
-    def __str__(self) -> str:
-        lines = [f"Inputs:  {', '.join(self.inputs)}", f"Outputs: {', '.join(self.outputs)}"]
-        return "\n".join([*lines, *map(str, self.dims), *self.fixed, *(f"rule: {r}" for r in self.rules)])
-
-    __repr__ = __str__
 
 
 def report(kept: Kept, leaves: Sequence[Any], spec: pytree.TreeSpec, names: Sequence[str]) -> Dims:
@@ -394,7 +417,7 @@ def report(kept: Kept, leaves: Sequence[Any], spec: pytree.TreeSpec, names: Sequ
         made.places[(i, d)] = f"dimension {d} of {names[i]} is fixed: {cause.needs(n)}"
     made.fixed = list(made.places.values())
     made.rules = list(
-        dict.fromkeys(f"{shown(rule, settled)}: {cause}" for rule, cause in settled.rules if _matters(rule, settled))
+        dict.fromkeys(f"{shown(rule, settled)}: {cause}" for rule, cause in settled.rules if matters(rule, settled))
     )
     return made
 
@@ -434,6 +457,6 @@ def _result(kept: Kept, result: Any) -> str:
     return shown(kept.symbols.expression(result), kept.settled) if not isinstance(result, str) else _literal(result)
 
 
-def _matters(rule: sympy.Expr, settled: Settled) -> bool:
+def matters(rule: sympy.Expr, settled: Settled) -> bool:
     """Whether a rule says more than limits, multiples, and that a size is not 1, for which there is a trace of its own."""
     return not (isinstance(rule, sympy.Ne) and 1 in rule.args) and not settled.implied(rule)

@@ -145,13 +145,20 @@ FRONT_API int front_threads(const struct front_net *net, struct front_context *c
         return fail(FRONT_INVALID, "%s: this context's block is for %d threads", c->net->name, c->room);
     if (threads > c->room) {
         struct front_block scratch;
-        const int error =
-            take(sizes_of(c->code, false, false).scratch * (size_t)threads, "the threads' memory", &scratch);
+#if defined FRONT_SIZES
+        const size_t bytes = c->sized.valid ? sizes_now(c).scratch * (size_t)threads : 0;
+#else
+        const size_t bytes = sizes_of(c->code, false, false).scratch * (size_t)threads;
+#endif
+        const int error = take(bytes, "the threads' memory", &scratch);
         if (error) return error;
         drop(&c->block[2]);
         c->block[2] = scratch;
         c->scratch = scratch.at;
         c->room = threads;
+#if defined FRONT_SIZES
+        c->sized.scratch = bytes;
+#endif
     }
     c->threads = threads;
     return FRONT_GOOD;
@@ -250,6 +257,44 @@ FRONT_API void front_unload(const struct front_net *net)
     unlock(net);
 }
 
+#if defined FRONT_SIZES
+/* -- sizes of a call */
+
+FRONT_API void front_leave(struct front_context *taken, const struct front_context *c)
+{
+    if (taken && taken != c) give_idle(taken);
+}
+
+FRONT_API int front_enter(const struct front_net *net, struct front_context *c, const int64_t *dims,
+                          struct front_context **out_c)
+{
+    *out_c = c;
+    int error = c ? FRONT_GOOD : take_idle(net, out_c);
+    if (!error) error = resize(*out_c, dims);
+    if (!error) return FRONT_GOOD;
+    front_leave(*out_c, c);
+    *out_c = NULL;
+    return error;
+}
+
+FRONT_API size_t front_bytes_at(const struct front_net *net, int threads, const int64_t *dims)
+{
+    lock(net);
+    int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
+    unlock(net);
+    if (error) return 0;
+    const struct front_code *code = code_of(net, net->graph);
+    int64_t size[code->module->nsize], own[code->sizes->n];
+    struct front_block placing;
+    error = take(places_bytes(code), "the places of blocks", &placing);
+    if (!error) error = find_sizes(net, code, dims, size, own, placing.at);
+    drop(&placing);
+    if (error) return 0;
+    const struct sizes s = sizes_at(code, size, own, prepares(code), false);
+    return LINE + s.head + s.prepared + s.workspace + behind_workspace(&s) + s.scratch * (size_t)count_threads(threads);
+}
+#endif
+
 /* -- calls */
 
 FRONT_API int front_run(const struct front_net *net, struct front_context *c, const void *const *in, void *const *out)
@@ -265,7 +310,7 @@ static int run_allocating(struct front_context *c, const void *const *in, void *
 {
     int error = FRONT_GOOD;
     for (int i = 0; i < c->net->noutput && !error; i++) {
-        const struct sol_ext_tensor *t = &c->graph->output[i];
+        const struct sol_ext_tensor *t = &outputs_of(c)[i];
         out[i] = sol_ext_malloc(t->bytes ? t->bytes : 1);
         if (!out[i]) error = fail(FRONT_MEMORY, "out of memory: output '%s' needs %zu bytes", t->name, t->bytes);
     }

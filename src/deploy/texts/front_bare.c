@@ -66,6 +66,22 @@ FRONT_API int front_batch(const struct front_net *net, struct front_context *c, 
     return error || c->graph == graph ? error : move_in_block(c, graph);
 }
 
+#if defined FRONT_SIZES
+FRONT_API void front_leave(struct front_context *taken, const struct front_context *c)
+{
+    (void)taken, (void)c;
+}
+
+FRONT_API int front_enter(const struct front_net *net, struct front_context *c, const int64_t *dims,
+                          struct front_context **out_c)
+{
+    int error = check_context(net, c);
+    if (!error) error = resize(c, dims);
+    *out_c = error ? NULL : c;
+    return error;
+}
+#endif
+
 FRONT_API int front_run(const struct front_net *net, struct front_context *c, const void *const *in, void *const *out)
 {
     const int error = check_context(net, c);

@@ -2,6 +2,19 @@
  * front.c or front_bare.c includes it and defines `lock`, `unlock`, `choose`, `begin` and `count_threads`. */
 enum { LINE = 64, BLOCKS = 3 };
 
+#if defined FRONT_SIZES
+/* The sizes of a context's last call, and the memory that it has for calls. */
+struct front_sized {
+    int64_t *module, *own, *shape; /* the module's sizes; those of struct front_sizes; shapes of all tensors */
+    void *placing;                 /* what choosing places of blocks needs */
+    struct sol_ext_tensor *input, *output;
+    size_t workspace, scratch; /* bytes of its parts; in a block of the caller, workspace is what both share */
+    size_t block;              /* bytes of that block */
+    bool valid;                /* the sizes fit, and there is memory for them */
+    bool prepares, trains;     /* it runs these programs, too */
+};
+#endif
+
 struct front_context {
     const struct front_net *net;
     const struct front_graph *graph;
@@ -13,6 +26,9 @@ struct front_context {
     char *workspace, *saved, *opaque, *scratch, *prepared;
     char *const *param; /* by number: trained values; NULL: the library's weights */
     struct front_block block[BLOCKS];
+#if defined FRONT_SIZES
+    struct front_sized sized;
+#endif
 };
 
 _Static_assert(sizeof(struct front_context) <= FRONT_CONTEXT_BYTES, "macros of the header count with less");
@@ -30,41 +46,92 @@ struct sizes {
     size_t head, workspace, saved, opaque, scratch, prepared;
 };
 
-static size_t places(const struct sol_program *p)
+static size_t larger(size_t a, size_t b)
 {
+    return a > b ? a : b;
+}
+
+/* A quantity of the module's tables. sizes NULL: not known yet. */
+static size_t number(int64_t quantity, const int64_t *sizes)
+{
+#if defined FRONT_SIZES
+    if (quantity >= SOL_SIZE) return sizes ? (size_t)sizes[quantity - SOL_SIZE] : 0;
+#endif
+    (void)sizes;
+    return (size_t)quantity;
+}
+
+static size_t places(const struct sol_program *p, const int64_t *sizes)
+{
+    (void)sizes;
     return (size_t)p->nplace;
 }
 
-static size_t workspace(const struct sol_program *p)
+static size_t workspace(const struct sol_program *p, const int64_t *sizes)
 {
-    return (size_t)p->workspace_bytes;
+    return number(p->workspace_bytes, sizes);
 }
 
-static size_t scratch(const struct sol_program *p)
+static size_t scratch(const struct sol_program *p, const int64_t *sizes)
 {
-    return (size_t)rt_scratch_bytes(p, NULL);
+#if defined FRONT_SIZES
+    return lines(number(p->scratch_bytes, sizes));
+#else
+    return (size_t)rt_scratch_bytes(p, sizes);
+#endif
 }
 
 /* The largest need among the programs that a context runs: forward, and `prepare` and `backward` if set. */
-static size_t most(const struct sol_module *m, size_t (*of)(const struct sol_program *p), bool prepare, bool backward)
+static size_t most(const struct sol_module *m, size_t (*of)(const struct sol_program *p, const int64_t *sizes),
+                   const int64_t *sizes, bool prepare, bool backward)
 {
-    size_t n = of(&m->forward);
-    if (prepare && of(&m->prepare) > n) n = of(&m->prepare);
-    if (backward && of(&m->backward) > n) n = of(&m->backward);
+    size_t n = of(&m->forward, sizes);
+    if (prepare && of(&m->prepare, sizes) > n) n = of(&m->prepare, sizes);
+    if (backward && of(&m->backward, sizes) > n) n = of(&m->backward, sizes);
     return n;
 }
 
-/* With `prepare` and `backward`, the context can run these programs, too. */
-static struct sizes sizes_of(const struct front_code *code, bool prepare, bool backward)
+#if defined FRONT_SIZES
+static size_t tables_bytes(const struct front_code *code);
+static size_t opaque_bytes(const struct front_code *code, const int64_t *own);
+#else
+static size_t tables_bytes(const struct front_code *code)
+{
+    (void)code;
+    return 0;
+}
+
+static size_t opaque_bytes(const struct front_code *code, const int64_t *own)
+{
+    (void)own;
+    return code->opaque_bytes;
+}
+#endif
+
+/* For these sizes of the module, and of front itself; NULL: none vary, or they are not known yet. With `prepare` and
+ * `backward`, the context can run these programs, too. */
+static struct sizes sizes_at(const struct front_code *code, const int64_t *sizes, const int64_t *own, bool prepare,
+                             bool backward)
 {
     const struct sol_module *m = code->module;
-    const size_t pointers = (size_t)m->nbuffer + most(m, places, prepare, backward);
-    return (struct sizes){.head = FRONT_CONTEXT_BYTES + lines(pointers * sizeof(char *)),
-                          .workspace = lines(most(m, workspace, prepare, backward)),
-                          .saved = lines((size_t)m->saved_bytes),
-                          .opaque = lines(code->opaque_bytes),
-                          .scratch = most(m, scratch, prepare, backward),
-                          .prepared = lines((size_t)m->prepared_bytes)};
+    const size_t pointers = (size_t)m->nbuffer + most(m, places, sizes, prepare, backward);
+    struct sizes s = {.head = FRONT_CONTEXT_BYTES + lines(tables_bytes(code) + pointers * sizeof(char *)),
+                      .workspace = lines(most(m, workspace, sizes, prepare, backward)),
+                      .saved = lines(number(m->saved_bytes, sizes)),
+                      .opaque = lines(opaque_bytes(code, own)),
+                      .scratch = most(m, scratch, sizes, prepare, backward),
+                      .prepared = lines((size_t)m->prepared_bytes)};
+#if defined FRONT_SIZES && defined FRONT_BARE
+    s.workspace = larger(s.workspace, lines(code->most->workspace)); /* memory is fixed */
+    s.opaque = lines(code->most->opaque);
+    s.scratch = larger(s.scratch, lines(code->most->scratch));
+#endif
+    return s;
+}
+
+static struct sizes sizes_of(const struct front_code *code, bool prepare, bool backward)
+{
+    return sizes_at(code, NULL, NULL, prepare, backward);
 }
 
 static const struct front_code *code_of(const struct front_net *net, const struct front_graph *graph)
@@ -80,11 +147,6 @@ static bool prepares(const struct front_code *code)
 static size_t behind_workspace(const struct sizes *s)
 {
     return s->saved + s->opaque;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 /* Of a context that has its own prepared weights. */
@@ -110,12 +172,12 @@ static struct sizes sizes_of_all(const struct front_net *net)
 
 /* -- running a program */
 
-static const void *begin_of(const struct front_context *c, const struct sol_buffer *b, const void *const *in,
-                            void *const *out, const int64_t *seed)
+static const void *begin_of(const struct front_context *c, const struct sol_buffer *b, enum sol_buffer_kind kind,
+                            const void *const *in, void *const *out, const int64_t *seed)
 {
     const unsigned char *weights = c->net->state->weights;
     const char *learned = c->param && b->kind == SOL_BUFFER_PARAM ? c->param[b->index] : NULL;
-    switch ((enum sol_buffer_kind)b->kind) {
+    switch (kind) {
     case SOL_BUFFER_INPUT: return b->index == c->graph->seed_input ? (const void *)seed : in ? in[b->index] : NULL;
     case SOL_BUFFER_OUTPUT: return out ? out[b->index] : NULL;
     case SOL_BUFFER_PARAM: return learned ? (const void *)learned : weights + c->code->param_at[b->index];
@@ -123,17 +185,26 @@ static const void *begin_of(const struct front_context *c, const struct sol_buff
     case SOL_BUFFER_PREPARED: return c->prepared;
     case SOL_BUFFER_WORKSPACE: return c->workspace;
     case SOL_BUFFER_SAVED: return c->saved;
+    case SOL_BUFFER_EITHER: break; /* is one of both */
     }
     return NULL;
 }
 
 #if defined FRONT_OPAQUE
+#if defined FRONT_SIZES
+static int64_t value_of(const void *own, int64_t quantity);
+#endif
+
 /* Runs a layer without loops. */
 static int32_t run_opaque(void *user, int32_t call, char *const *p)
 {
     const struct front_context *c = user;
     struct reference_bad bad;
     const struct reference *a = c->code->opaque[call];
+#if defined FRONT_SIZES
+    struct reference_instance at;
+    a = reference_at(a, value_of, c->sized.own, &at);
+#endif
     const enum reference_error error = a->kind->run(a, p, c->opaque, &bad);
     return !error ? SOL_KERNEL_OK : error == REFERENCE_INDEX ? SOL_KERNEL_INDEX : SOL_KERNEL_MATRIX;
 }
@@ -144,9 +215,15 @@ static int run_program(struct front_context *c, const struct sol_program *p, con
 {
     static const uint64_t seeds[8];
     const struct sol_module *m = c->code->module;
+#if defined FRONT_SIZES
+    const int64_t *sizes = c->sized.module;
+#else
+    const int64_t *sizes = NULL;
+#endif
     for (int i = 0; i < m->nbuffer; i++) {
         const struct sol_buffer *b = &m->buffer[i];
-        c->base[i] = (char *)((uintptr_t)begin_of(c, b, in, out, seed) + (uintptr_t)b->offset);
+        const struct rt_place at = rt_place(m, b, sizes);
+        c->base[i] = (char *)((uintptr_t)begin_of(c, b, at.kind, in, out, seed) + (uintptr_t)at.offset);
     }
     const struct rt_call call = {
         .program = p,
@@ -154,6 +231,7 @@ static int run_program(struct front_context *c, const struct sol_program *p, con
         .operands = c->operands,
         .scratch = c->scratch,
         .seeds = seeds,
+        .sizes = sizes,
 #if defined FRONT_OPAQUE
         .host = run_opaque,
         .host_user = c,
@@ -185,18 +263,33 @@ static void set_graph(struct front_context *c, const struct front_graph *graph, 
     c->scratch = c->block[2].at;
 }
 
+#if defined FRONT_SIZES
+static char *lay_tables(struct front_context *c, const struct front_code *code, char *at);
+#endif
+
 /* Creates a context in its parts. */
 static struct front_context *lay(const struct front_net *net, const struct front_graph *graph, const struct sizes *s,
                                  const struct front_block part[BLOCKS], int threads)
 {
     struct front_context *c = (struct front_context *)part[0].at;
     *c = (struct front_context){.net = net, .threads = threads, .room = threads};
+#if defined FRONT_SIZES
+    c->base = (char **)lay_tables(c, code_of(net, graph), part[0].at + FRONT_CONTEXT_BYTES);
+    c->sized.workspace = s->workspace + behind_workspace(s);
+    c->sized.scratch = s->scratch * (size_t)threads;
+#else
     c->base = (char **)(part[0].at + FRONT_CONTEXT_BYTES);
+#endif
     memcpy(c->block, part, sizeof c->block);
     set_graph(c, graph, code_of(net, graph), s);
     return c;
 }
 
+#if defined FRONT_SIZES
+#include "deploy/front_sizes.c"
+#endif
+
+/* Where sizes vary: for a context that does not run yet. */
 static size_t block_bytes(const struct front_net *net, int threads)
 {
     const struct sizes s = sizes_of_all(net);
@@ -222,10 +315,21 @@ static int create_in(const struct front_net *net, void *block, size_t bytes, int
     const struct front_code *code = code_of(net, graph);
     const struct sizes all = sizes_of_all(net), s = sizes_in_block(code);
     char *at = (char *)(((uintptr_t)block + LINE - 1) / LINE * LINE);
-    char *scratch_at = at + all.head + all.workspace, *prepared_at = scratch_at + all.scratch * (size_t)threads;
-    const struct front_block part[BLOCKS] = {{.at = at}, {.at = at + all.head}, {.at = scratch_at}};
+#if defined FRONT_SIZES /* what depends on the sizes of a call is last */
+    char *prepared_at = at + all.head, *workspace_at = prepared_at + all.prepared;
+    char *scratch_at = workspace_at + all.workspace;
+#else
+    char *workspace_at = at + all.head, *scratch_at = workspace_at + all.workspace;
+    char *prepared_at = scratch_at + all.scratch * (size_t)threads;
+#endif
+    const struct front_block part[BLOCKS] = {{.at = at}, {.at = workspace_at}, {.at = scratch_at}};
     struct front_context *c = lay(net, graph, &s, part, threads);
     c->prepared = prepared_at;
+#if defined FRONT_SIZES
+    c->sized.block = bytes;
+    c->sized.workspace = (size_t)((char *)block + bytes - workspace_at);
+    c->sized.prepares = prepares(code);
+#endif
     *out_c = c;
     error = prepare_block(c);
     if (error) *out_c = NULL;
@@ -305,11 +409,30 @@ static int check(const struct front_net *net, const char *what, int n, const str
     return FRONT_GOOD;
 }
 
+/* The tensors of a call. */
+static const struct sol_ext_tensor *inputs_of(const struct front_context *c)
+{
+#if defined FRONT_SIZES
+    return c->sized.input;
+#else
+    return c->graph->input;
+#endif
+}
+
+static const struct sol_ext_tensor *outputs_of(const struct front_context *c)
+{
+#if defined FRONT_SIZES
+    return c->sized.output;
+#else
+    return c->graph->output;
+#endif
+}
+
 static int run(struct front_context *c, const void *const *in, void *const *out)
 {
     const struct front_net *net = c->net;
-    int error = check(net, "input", net->ninput, c->graph->input, in);
-    if (!error) error = check(net, "output", net->noutput, c->graph->output, (const void *const *)out);
+    int error = check(net, "input", net->ninput, inputs_of(c), in);
+    if (!error) error = check(net, "output", net->noutput, outputs_of(c), (const void *const *)out);
     if (error) return error;
     const int64_t seed = c->graph->seed_input < 0 ? 0 : next_seed(net);
     return run_program(c, &c->code->module->forward, in, out, &seed);

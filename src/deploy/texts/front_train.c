@@ -25,6 +25,9 @@ struct front_training {
     bool adam;  /* the optimizer is Adam */
     bool dirty; /* parameters changed, so prepare must run again */
     bool ready; /* forward has run, backward has not */
+#if defined FRONT_SIZES
+    const int64_t *dims; /* of a call */
+#endif
 };
 
 static size_t param_bytes(const struct sol_module *m, int i)
@@ -121,6 +124,9 @@ static int fill_training(struct front_training *t, int threads)
         t->out[net->nwritten + net->noutput + i] = t->block[1].at + t->at[net->trained_param[i]];
     t->c->prepared = t->prepared.at;
     t->c->param = t->param;
+#if defined FRONT_SIZES
+    t->c->sized.prepares = t->c->sized.trains = true;
+#endif
     return FRONT_GOOD;
 }
 
@@ -163,9 +169,8 @@ static int take_arrays(struct front_training *t, const void *const *in, void *co
 {
     if (!t) return check_training(t);
     const struct front_net *net = t->net;
-    const struct front_graph *graph = net->training;
-    int error = check(net, "input", net->ninput, graph->input, in);
-    if (!error) error = check(net, "output", net->noutput, graph->output, (const void *const *)out);
+    int error = check(net, "input", net->ninput, inputs_of(t->c), in);
+    if (!error) error = check(net, "output", net->noutput, outputs_of(t->c), (const void *const *)out);
     for (int i = 0; i < net->ninput && !error; i++) t->in[i] = in ? in[i] : NULL;
     for (int i = 0; i < net->noutput && !error; i++) t->out[net->nwritten + i] = out ? out[i] : NULL;
     return error;
@@ -183,9 +188,30 @@ static void write_back(struct front_training *t)
     t->run.dirty |= net->nwritten > 0;
 }
 
+#if defined FRONT_SIZES
+FRONT_API void front_train_at(struct front_training *t, const int64_t *dims)
+{
+    if (t) t->dims = dims;
+}
+
+/* The memory may move, so what forward saved is lost. */
+static int resize_training(struct front_training *t)
+{
+    t->ready = false;
+    return resize(t->c, t->dims);
+}
+#else
+static int resize_training(const struct front_training *t)
+{
+    (void)t;
+    return FRONT_GOOD;
+}
+#endif
+
 FRONT_API int front_forward(struct front_training *t, const void *const *in, void *const *out)
 {
-    int error = take_arrays(t, in, out);
+    int error = t ? resize_training(t) : FRONT_GOOD;
+    if (!error) error = take_arrays(t, in, out);
     if (!error) error = prepare_again(t);
     if (error) return error;
     if (t->net->training->seed_input >= 0) t->seed = next_seed(t->net);
@@ -204,7 +230,7 @@ FRONT_API int front_backward(struct front_training *t, const void *const *in, vo
     if (!t->ready) return fail(FRONT_INVALID, "%s: call backward once after each forward", net->name);
     const int first = net->ninput + (net->training->seed_input >= 0);
     for (int i = 0; i < net->ngiven; i++) {
-        const struct sol_ext_tensor *of = &net->training->output[net->given[i]];
+        const struct sol_ext_tensor *of = &outputs_of(t->c)[net->given[i]];
         t->in[first + i] = gradients ? gradients[net->given[i]] : NULL;
         if (!t->in[first + i] && of->bytes)
             return fail(FRONT_INVALID, "%s: the gradient of output '%s' is NULL", net->name, of->name);
@@ -246,6 +272,9 @@ static int take_learned(struct front_training *t, const struct front_graph *grap
         param[i] = graph->learned[i] < 0 ? NULL : t->param[graph->learned[i]];
     r->c->prepared = r->prepared.at;
     r->c->param = param;
+#if defined FRONT_SIZES
+    r->c->sized.prepares = true;
+#endif
     r->dirty = true;
     return FRONT_GOOD;
 }
@@ -260,6 +289,9 @@ FRONT_API int front_train_run(struct front_training *t, const void *const *in, v
     pthread_mutex_unlock(&net->state->lock);
     if (r->c && r->c->graph != graph) drop_learned(r);
     int error = r->c ? FRONT_GOOD : take_learned(t, graph);
+#if defined FRONT_SIZES
+    if (!error) error = resize(r->c, t->dims);
+#endif
     if (!error && r->dirty) error = run_program(r->c, &r->c->code->module->prepare, NULL, NULL, NULL);
     if (error) return error;
     r->dirty = false;

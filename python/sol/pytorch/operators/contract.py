@@ -221,7 +221,7 @@ def _grouped(b: Builder, x: Value, weight: Value, offs: Value) -> Value:
     if x.ndim != 2 or weight.ndim != 3:
         raise Rejected(f"groups of {x.ndim} by {weight.ndim} dimensions: only rows of a matrix are grouped")
     products = b.layer("MatMul", b.unsqueeze(x, 0), weight)
-    row = b.const(torch.arange(x.shape[0]))
+    row = b.layer("Range", n=x.shape[0], to="i64")
     which = b.layer("Bucketize", row, b.cast(offs, torch.int64), right=1)
     return b.layer("Row", products, which, text="p[E S N] i:int[S] -> y:p[S N] | | | y[S N] = p[i[S] S N]:0")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from .. import forms
 from ..builder import Builder, Number, Rejected, Value, sol_name
 from .table import op, reject, reject_family
 
@@ -65,12 +66,19 @@ def _computed(b: Builder, data: torch.Tensor) -> Value:
 
 @op("arange", "arange.start", "arange.start_step")
 def arange(b: Builder, x: Number, end: Number | None = None, step: Number = 1, dtype: object = None) -> Value:
-    start = 0 if end is None else x
-    out = b.out.dtype
-    if out.is_floating_point or not all(isinstance(v, int) for v in (start, step)):
-        first, last = (0, x) if end is None else (x, end)
-        return _computed(b, torch.arange(first, last, step, dtype=out))
-    return b.layer("Range", n=b.out.shape[0], start=float(start), step=float(step), to=sol_name(out))
+    start, last = (0, x) if end is None else (x, end)
+    out, n = b.out.dtype, b.out.shape[0]
+    if not out.is_floating_point and all(isinstance(v, int) for v in (start, step)):
+        return b.layer("Range", n=n, start=float(start), step=float(step), to=sol_name(out))
+    if forms.varies(n, start, step):
+        return b.to_out(_steps(b, start, step, n, torch.float64 if out.is_floating_point else torch.int64))
+    return _computed(b, torch.arange(start, last, step, dtype=out))
+
+
+def _steps(b: Builder, start: Number, step: Number, n: int, dtype: torch.dtype) -> Value:
+    """start + step * i for n elements, any of which may be a size that varies."""
+    at = b.layer("Range", n=n, start=0.0, step=1.0, to=sol_name(dtype))
+    return b.add(at if step == 1 else b.mul(at, step), start)
 
 
 @op("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
@@ -82,13 +90,15 @@ def linspace_tensors(b: Builder, x: Value | Number, end: Value | Number, steps: 
         return b.to_out(b.expand(first, [steps]))
     step = b.div(b.map("sub", last, first), steps - 1)
     at = b.layer("Range", n=steps, start=0.0, step=1.0, to=sol_name(dtype))
-    back = b.layer("Range", n=steps, start=float(steps - 1), step=-1.0, to=sol_name(dtype))
+    back = _steps(b, steps - 1, -1, steps, dtype)
     front = b.map("add", b.map("mul", at, step), first)
     return b.to_out(b.where(b.compare("lt", at, steps // 2), front, b.map("sub", last, b.map("mul", back, step))))
 
 
 @op("linspace")
 def linspace(b: Builder, x: Number, end: Number, steps: int, dtype: object) -> Value:
+    if forms.varies(x, end, steps):
+        return linspace_tensors(b, x, end, steps, dtype)
     return _computed(b, torch.linspace(x, end, steps, dtype=b.out.dtype))
 
 

@@ -2,7 +2,8 @@
  * first thread of the child that takes the lock therefore resets it. */
 #include <sched.h>
 
-#include "runtime/inside.h"
+#include "rt/lock.h"
+#include "rt/rt.h"
 
 static void make(struct lock *l)
 {

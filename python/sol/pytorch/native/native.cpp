@@ -1,0 +1,447 @@
+// PyTorch's side of the device "sol", which PyTorch calls PrivateUse1: memory, the current device, hooks, and the
+// operators that everything rests on. It is compiled on the user's machine, because it fits one version of PyTorch only.
+// All work is done behind the table of native.h. Operators that have no kernel for this device run on the processor.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <cstring>
+
+#include "native.h"
+
+// Of Python, whose headers need not be installed.
+extern "C" int PyGILState_Check(void);
+extern "C" void *PyEval_SaveThread(void);
+extern "C" void PyEval_RestoreThread(void *state);
+
+namespace {
+
+constexpr auto SOL = c10::DeviceType::PrivateUse1;
+const sol_native *native;
+thread_local c10::DeviceIndex current = 0;
+
+// Other threads of Python go on while this one waits.
+struct WithoutGil {
+    void *state = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+    ~WithoutGil()
+    {
+        if (state) PyEval_RestoreThread(state);
+    }
+};
+
+template <class Call> void device(Call call)
+{
+    const char *error;
+    {
+        WithoutGil without;
+        error = call();
+    }
+    TORCH_CHECK(!error, error);
+}
+
+c10::DeviceIndex index_of(c10::Device d)
+{
+    const auto index = d.index() < 0 ? current : d.index();
+    TORCH_CHECK(index < native->devices, "device sol:", int(index), ": there are ", native->devices,
+                " of this type (sol.devices() lists them)");
+    return index;
+}
+
+// -- memory
+
+struct Memory {
+    int device;
+    uint64_t p;
+};
+
+void free_memory(void *context)
+{
+    auto *m = static_cast<Memory *>(context);
+    WithoutGil without;
+    native->free(m->device, m->p);
+    delete m;
+}
+
+uint64_t place(const void *p)
+{
+    return reinterpret_cast<uint64_t>(p);
+}
+
+struct Allocator final : c10::Allocator {
+    c10::DataPtr allocate(size_t bytes) override
+    {
+        const c10::Device d(SOL, current);
+        uint64_t p = 0;
+        if (!bytes) return {nullptr, d};
+        device([&] { return native->alloc(current, int64_t(bytes), &p); });
+        return {reinterpret_cast<void *>(p), new Memory{current, p}, &free_memory, d};
+    }
+    c10::DeleterFnPtr raw_deleter() const override
+    {
+        return nullptr; // the address alone does not say which device it is on
+    }
+    void copy_data(void *to, const void *from, size_t bytes) const override
+    {
+        device([&] { return native->copy(current, place(to), place(from), int64_t(bytes)); });
+    }
+};
+Allocator allocator;
+REGISTER_ALLOCATOR(SOL, &allocator);
+
+// -- the current device. Each has one stream, in which all its work happens in order.
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+    c10::DeviceType type() const override { return SOL; }
+    c10::Device exchangeDevice(c10::Device d) const override
+    {
+        const c10::Device before(SOL, current);
+        current = index_of(d);
+        return before;
+    }
+    c10::Device getDevice() const override { return {SOL, current}; }
+    void setDevice(c10::Device d) const override { current = index_of(d); }
+    void uncheckedSetDevice(c10::Device d) const noexcept override
+    {
+        if (d.index() >= 0) current = d.index();
+    }
+    c10::DeviceIndex deviceCount() const noexcept override { return c10::DeviceIndex(native->devices); }
+    void synchronizeDevice(c10::DeviceIndex i) const override
+    {
+        device([&] { return native->wait(index_of({SOL, i})); });
+    }
+    c10::Stream stream(c10::Device d) const { return c10::Stream(c10::Stream::DEFAULT, {SOL, index_of(d)}); }
+    c10::Stream getStream(c10::Device d) const override { return stream(d); }
+    c10::Stream getDefaultStream(c10::Device d) const override { return stream(d); }
+    c10::Stream getStreamFromGlobalPool(c10::Device d, bool) const override { return stream(d); }
+    c10::Stream getNewStream(c10::Device d, int) const override { return stream(d); }
+    c10::Stream exchangeStream(c10::Stream s) const override { return s; }
+    bool queryStream(const c10::Stream &s) const override
+    {
+        synchronizeDevice(s.device_index());
+        return true;
+    }
+    void synchronizeStream(const c10::Stream &s) const override { synchronizeDevice(s.device_index()); }
+    // An event is something in the only stream of its device: it is the device, plus 1.
+    void record(void **event, const c10::Stream &s, const c10::DeviceIndex, const c10::EventFlag) const override
+    {
+        *event = reinterpret_cast<void *>(intptr_t(s.device_index()) + 1);
+    }
+    void synchronizeEvent(void *event) const override
+    {
+        if (event) synchronizeDevice(c10::DeviceIndex(intptr_t(event) - 1));
+    }
+    void block(void *event, const c10::Stream &s) const override
+    {
+        if (event && intptr_t(event) - 1 != s.device_index()) synchronizeEvent(event);
+    }
+    bool queryEvent(void *event) const override
+    {
+        synchronizeEvent(event);
+        return true;
+    }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+// -- random numbers: those of a generator of the processor, so equal seeds give equal numbers on every device
+
+struct Generator final : c10::GeneratorImpl {
+    at::Generator numbers;
+    Generator(c10::DeviceIndex i, at::Generator of)
+        : GeneratorImpl({SOL, i}, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)), numbers(std::move(of))
+    {
+    }
+    void set_current_seed(uint64_t seed) override { numbers.set_current_seed(seed); }
+    void set_offset(uint64_t offset) override { numbers.set_offset(offset); }
+    uint64_t get_offset() const override { return numbers.get_offset(); }
+    uint64_t current_seed() const override { return numbers.current_seed(); }
+    uint64_t seed() override { return const_cast<at::Generator &>(numbers).seed(); }
+    void set_state(const c10::TensorImpl &state) override { numbers.unsafeGetGeneratorImpl()->set_state(state); }
+    c10::intrusive_ptr<c10::TensorImpl> get_state() const override
+    {
+        return numbers.unsafeGetGeneratorImpl()->get_state();
+    }
+    Generator *clone_impl() const override { return new Generator(device_.index(), numbers.clone()); }
+};
+
+// -- hooks
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+    bool isBuilt() const override { return true; }
+    bool isAvailable() const override { return native->devices > 0; }
+    bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+    c10::DeviceIndex deviceCount() const override { return c10::DeviceIndex(native->devices); }
+    c10::DeviceIndex getCurrentDevice() const override { return current; }
+    void setCurrentDevice(c10::DeviceIndex i) const override { current = index_of({SOL, i}); }
+    c10::DeviceIndex exchangeDevice(c10::DeviceIndex i) const override
+    {
+        const auto before = current;
+        setCurrentDevice(i);
+        return before;
+    }
+    c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex i) const override { return exchangeDevice(i); }
+    at::Device getDeviceFromPtr(void *) const override { return {SOL, current}; }
+    at::Allocator *getPinnedMemoryAllocator() const override { return c10::GetAllocator(c10::DeviceType::CPU); }
+    const at::Generator &getDefaultGenerator(c10::DeviceIndex i) const override
+    {
+        static std::vector<at::Generator> all = [] {
+            std::vector<at::Generator> made;
+            for (int k = 0; k < native->devices; k++)
+                made.push_back(at::make_generator<Generator>(k, at::detail::getDefaultCPUGenerator()));
+            return made;
+        }();
+        return all[size_t(index_of({SOL, i}))];
+    }
+    at::Generator getNewGenerator(c10::DeviceIndex i) const override
+    {
+        return at::make_generator<Generator>(index_of({SOL, i}), at::detail::createCPUGenerator());
+    }
+    void resizePrivateUse1Bytes(const c10::Storage &s, size_t bytes) const override
+    {
+        const c10::DeviceGuard on(s.device());
+        auto p = allocator.allocate(bytes);
+        if (const auto kept = std::min(bytes, s.nbytes())) allocator.copy_data(p.get(), s.data(), kept);
+        s.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(p));
+        s.unsafeGetStorageImpl()->set_nbytes(bytes);
+    }
+};
+Hooks hooks;
+
+// -- tensors
+
+constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+
+at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                 std::optional<at::Device> on, std::optional<bool>, std::optional<at::MemoryFormat> format)
+{
+    const c10::OptionalDeviceGuard guard(on);
+    return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(type), format);
+}
+
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> type,
+                         std::optional<at::Layout>, std::optional<at::Device> on, std::optional<bool>)
+{
+    const c10::OptionalDeviceGuard guard(on);
+    return at::detail::empty_strided_generic(size, stride, &allocator, keys, c10::dtype_or_default(type));
+}
+
+const at::Tensor &resize_(const at::Tensor &t, c10::IntArrayRef size, std::optional<at::MemoryFormat> format)
+{
+    auto *impl = t.unsafeGetTensorImpl();
+    const auto bytes = size_t(c10::multiply_integers(size) + impl->storage_offset()) * t.element_size();
+    if (t.storage().nbytes() < bytes) hooks.resizePrivateUse1Bytes(t.storage(), bytes);
+    impl->set_sizes_contiguous(size);
+    if (format) impl->empty_tensor_restride(*format);
+    return t;
+}
+
+// -- copies. The bytes from a tensor's first element to its last are copied as they lie.
+
+int64_t span(const at::Tensor &t)
+{
+    return int64_t(at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.element_size()));
+}
+
+bool dense(const at::Tensor &t)
+{
+    return t.is_non_overlapping_and_dense();
+}
+
+void read(const at::Tensor &from, const at::Tensor &to)
+{
+    device([&] { return native->read(from.device().index(), to.data_ptr(), place(from.data_ptr()), span(from)); });
+}
+
+void write(const at::Tensor &from, const at::Tensor &to)
+{
+    device([&] { return native->write(to.device().index(), place(to.data_ptr()), from.data_ptr(), span(to)); });
+}
+
+// On the host, with the same layout, and conjugated or negated as it is.
+at::Tensor like(const at::Tensor &t)
+{
+    auto h = at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kCPU));
+    h.unsafeGetTensorImpl()->_set_conj(t.is_conj());
+    h.unsafeGetTensorImpl()->_set_neg(t.is_neg());
+    return h;
+}
+
+at::Tensor on_host(const at::Tensor &t)
+{
+    if (t.is_cpu()) return t;
+    const auto h = like(t);
+    read(t, h);
+    return h;
+}
+
+bool same_layout(const at::Tensor &a, const at::Tensor &b)
+{
+    return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides() && dense(a) &&
+           a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+void count(const char *op)
+{
+    const char *forbidden = native->fallback(op);
+    TORCH_CHECK(!forbidden, forbidden);
+}
+
+at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool)
+{
+    if (!to.numel()) return to;
+    const bool same = same_layout(from, to);
+    if (same && from.device() == to.device()) {
+        const bool itself = from.data_ptr() == to.data_ptr();
+        const auto d = to.device().index();
+        if (!itself)
+            device([&] { return native->copy(d, place(to.data_ptr()), place(from.data_ptr()), span(to)); });
+        return to;
+    }
+    if (same && to.is_cpu()) {
+        read(from, to);
+        return to;
+    }
+    if (from.device() == to.device()) count("aten::_copy_from");
+    const auto source = on_host(from);
+    if (to.is_cpu()) {
+        to.copy_(source);
+    } else if (same) {
+        write(source, to);
+    } else {
+        const auto all = dense(to) ? like(to) : on_host(to);
+        all.copy_(source);
+        write(all, to);
+    }
+    return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor &from, const at::Tensor &to)
+{
+    to.resize_(from.sizes());
+    return copy_from(from, to, false);
+}
+
+at::Scalar scalar(const at::Tensor &t)
+{
+    const auto h = at::empty({}, t.options().device(at::kCPU));
+    device([&] {
+        return native->read(t.device().index(), h.data_ptr(), place(t.data_ptr()), int64_t(t.element_size()));
+    });
+    h.unsafeGetTensorImpl()->_set_conj(t.is_conj());
+    h.unsafeGetTensorImpl()->_set_neg(t.is_neg());
+    return h.item();
+}
+
+at::Tensor &zero_(at::Tensor &t)
+{
+    if (!t.numel()) return t;
+    if (!dense(t)) return t.copy_(at::empty({}, t.options().device(at::kCPU)).zero_());
+    device([&] { return native->fill(t.device().index(), place(t.data_ptr()), 0, span(t)); });
+    return t;
+}
+
+// -- operators that the device lacks
+
+void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack)
+{
+    const auto &name = op.schema().name(), &overload = op.schema().overload_name();
+    count(overload.empty() ? name.c_str() : (name + "." + overload).c_str());
+    for (auto &value : *stack)
+        if (value.isGenerator() && value.toGenerator().device().type() == SOL)
+            value = static_cast<Generator *>(value.toGenerator().unsafeGetGeneratorImpl())->numbers;
+    at::native::cpu_fallback(op, stack);
+}
+
+at::Tensor convolution(const at::Tensor &x, const at::Tensor &w, const std::optional<at::Tensor> &bias,
+                       c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
+                       c10::IntArrayRef output_padding, int64_t groups)
+{
+    count("aten::convolution");
+    return at::convolution(x.cpu(), w.cpu(), bias ? std::optional<at::Tensor>(bias->cpu()) : bias, stride, padding,
+                           dilation, transposed, output_padding, groups)
+        .to(x.device());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor>
+convolution_backward(const at::Tensor &dy, const at::Tensor &x, const at::Tensor &w, c10::IntArrayRef stride,
+                     c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
+                     c10::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> wanted)
+{
+    count("aten::convolution_backward");
+    const int64_t channels[] = {transposed ? w.size(1) * groups : w.size(0)};
+    auto [dx, dw, db] = at::convolution_backward(dy.cpu(), x.cpu(), w.cpu(), at::OptionalIntArrayRef(channels), stride,
+                                                 padding, dilation, transposed, output_padding, groups, wanted);
+    const auto there = [&](const at::Tensor &t) { return t.defined() ? t.to(x.device()) : t; };
+    return {there(dx), there(dw), there(db)};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
+{
+    m.impl("empty.memory_format", empty);
+    m.impl("empty_strided", empty_strided);
+    m.impl("resize_", resize_);
+    m.impl("_copy_from", copy_from);
+    m.impl("_copy_from_and_resize", copy_from_and_resize);
+    m.impl("_local_scalar_dense", scalar);
+    m.impl("zero_", zero_);
+    m.impl("view", static_cast<at::Tensor (*)(const at::Tensor &, c10::IntArrayRef)>(at::native::view));
+    m.impl("as_strided", at::native::as_strided_tensorimpl);
+    m.impl("_reshape_alias", at::native::_reshape_alias);
+    m.impl("unfold", at::native::unfold);
+    m.impl("view_as_real", at::native::view_as_real);
+    m.impl("view_as_complex", at::native::view_as_complex);
+    m.impl("set_.source_Storage", static_cast<at::Tensor &(*)(at::Tensor &, at::Storage)>(at::native::set_));
+    m.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
+    m.impl("set_.source_Tensor", at::native::set_tensor_);
+    m.impl("convolution_overrideable", convolution);
+    m.impl("convolution_backward_overrideable", convolution_backward);
+}
+
+// copy_from sees to it itself that a tensor is conjugated or negated.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m)
+{
+    m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, Negative, m)
+{
+    m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m)
+{
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+} // namespace
+
+// Called once, with the table, before anything else.
+extern "C" __attribute__((visibility("default"))) void sol_native_begin(const sol_native *table)
+{
+    native = table;
+    at::RegisterPrivateUse1HooksInterface(&hooks);
+}
+
+extern "C" __attribute__((visibility("default"))) int sol_native_current(void)
+{
+    return current;
+}
+
+extern "C" __attribute__((visibility("default"))) void sol_native_set(int device)
+{
+    current = c10::DeviceIndex(device);
+}

@@ -1,0 +1,22 @@
+/* What native.cpp calls: devices, as a table of functions that the extension sol._core fills in. Functions that can
+ * fail return NULL, or a message that is valid until this thread's next call. */
+#ifndef SOL_NATIVE_H
+#define SOL_NATIVE_H
+
+#include <stdint.h>
+
+struct sol_native {
+    uint32_t size;
+    int devices; /* they are numbered from 0 */
+    const char *(*alloc)(int device, int64_t bytes, uint64_t *out_p);
+    void (*free)(int device, uint64_t p);
+    const char *(*write)(int device, uint64_t to, const void *data, int64_t bytes);
+    const char *(*read)(int device, void *host, uint64_t from, int64_t bytes); /* waits */
+    const char *(*copy)(int device, uint64_t to, uint64_t from, int64_t bytes);
+    const char *(*fill)(int device, uint64_t to, int value, int64_t bytes);
+    const char *(*wait)(int device);
+    /* PyTorch's processor kernels run an operator that the device lacks. NULL: they may. */
+    const char *(*fallback)(const char *op);
+};
+
+#endif

@@ -1,0 +1,204 @@
+/* Open devices of a context. A child process after fork() has none: the threads of a device's queues are not there, and
+ * drivers do not survive it either. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/inside.h"
+#include "rt/rt.h"
+
+struct opened { /* of a context */
+    struct lock lock;
+    struct dev *devs;
+};
+
+static void close_dev(struct sol_ctx *ctx, struct dev *dev)
+{
+    const bool ours = dev->forks == rt_forks();
+    heap_close(dev, ours);
+    for (struct queue *q; ours && (q = dev->queues);) {
+        dev->queues = queue_next(q);
+        queue_destroy(q);
+    }
+    if (ours) {
+        memory_free_all(dev);
+        dev->type->close(dev->device);
+    }
+    lock_destroy(&dev->lock);
+    lock_destroy(&dev->opening);
+    ctx_free(ctx, dev);
+}
+
+static void *make_opened(struct sol_ctx *ctx)
+{
+    struct opened *o = ctx_try(ctx, sizeof *o);
+    if (!o) return NULL;
+    *o = (struct opened){0};
+    lock_init(&o->lock);
+    return o;
+}
+
+static void close_all(struct sol_ctx *ctx, void *part)
+{
+    struct opened *o = part;
+    for (struct dev *dev = o->devs, *next; dev; dev = next) {
+        next = dev->next;
+        close_dev(ctx, dev);
+    }
+    lock_destroy(&o->lock);
+    ctx_free(ctx, o);
+}
+
+/* What a device that hangs goes on with, it may use. */
+static bool is_hanging(struct sol_ctx *ctx, void *part)
+{
+    const struct opened *o = part;
+    bool hangs = false;
+    for (struct dev *dev = o->devs; dev; dev = dev->next) {
+        if (dev->forks != rt_forks() || !queue_check_hanging(dev)) continue;
+        hangs = true;
+        for (struct queue *q = dev->hanging, *next; q; q = next) {
+            next = queue_next(q);
+            queue_abandon(q);
+        }
+        LOG(ctx, LOG_WARN, "run", "device %s hangs: the memory of its context is kept", dev->name);
+    }
+    return hangs;
+}
+
+static sol_status open_dev(const struct devices *d, const struct sol_device_type *type, int index, struct dev **out_dev)
+{
+    struct sol_ctx *ctx = host_ctx(devices_host(d));
+    struct sol_failure why = failure_new();
+    struct dev *dev = ctx_try(ctx, sizeof *dev);
+    if (!dev) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: device %s:%d", type->name, index);
+    *dev = (struct dev){.ctx = ctx, .type = type, .host = devices_host(d), .index = index, .forks = rt_forks()};
+    dev->limit_ns = atoll(ctx_config(ctx, "device::timeout")) * INT64_C(1000000000);
+    snprintf(dev->name, sizeof dev->name, "%.64s:%d", type->name, index);
+    sol_status status = type->open(type, dev->host, index, &dev->device, &why);
+    if (status) {
+        failure_report(ctx, status, &why);
+        ctx_free(ctx, dev);
+        return ctx_where(ctx, status, "device %s:%d: ", type->name, index);
+    }
+    lock_init(&dev->lock);
+    lock_init(&dev->opening);
+    *out_dev = dev;
+    return SOL_OK;
+}
+
+sol_status dev_get(struct sol_ctx *ctx, const struct sol_device_type *type, int index, struct dev **out_dev)
+{
+    static const struct ctx_part kind = {make_opened, close_all, is_hanging};
+    sol_status status = SOL_OK;
+    struct devices *d;
+    struct dev *dev;
+    *out_dev = NULL;
+    if (sizeof(void *) < sizeof(sol_ptr)) /* the runtime keeps virtual pointers where it keeps those of the host */
+        return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "device %s:%d: a process of 64 bits is needed", type->name, index);
+    TRY(devices_of(ctx, &d)); /* made before, and so destroyed after */
+    struct opened *o = ctx_part(ctx, &kind);
+    if (!o) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: device %s:%d", type->name, index);
+    lock_take(&o->lock, NULL, NULL);
+    for (dev = o->devs; dev && (dev->type != type || dev->index != index || dev->forks != rt_forks());) dev = dev->next;
+    if (!dev && !(status = open_dev(d, type, index, &dev))) {
+        dev->next = o->devs;
+        o->devs = dev;
+    }
+    lock_give(&o->lock);
+    *out_dev = dev;
+    return status;
+}
+
+const struct sol_device_type *dev_type(const struct dev *dev)
+{
+    return dev->type;
+}
+
+const char *dev_name(const struct dev *dev)
+{
+    return dev->name;
+}
+
+sol_status dev_check_process(const struct dev *dev)
+{
+    if (dev->forks == rt_forks()) return SOL_OK;
+    return ctx_fail(
+        dev->ctx, SOL_ERR_INVALID,
+        "device %s: the parent process opened it, and a child process after fork() cannot use it: compile the "
+        "network again in the child, or start processes with spawn instead of fork",
+        dev->name);
+}
+
+sol_status dev_load(struct dev *dev, const struct sol_blob *blob, struct sol_code **out_code)
+{
+    struct sol_failure why = failure_new();
+    *out_code = NULL;
+    TRY(dev_check_process(dev));
+    const sol_status status = dev->type->load(dev->device, blob, out_code, &why);
+    if (!status) return SOL_OK;
+    failure_report(dev->ctx, status, &why);
+    return ctx_where(dev->ctx, status, "device %s: code of '%s': ", dev->name, blob->name);
+}
+
+sol_status dev_info(struct dev *dev, struct sol_device_info *out_info)
+{
+    struct sol_failure why = failure_new();
+    *out_info = (struct sol_device_info){.size = sizeof *out_info, .type = dev->type->name, .index = dev->index};
+    const sol_status status = dev->type->info(dev->type, dev->host, dev->index, out_info, &why);
+    return status ? failure_report(dev->ctx, status, &why) : SOL_OK;
+}
+
+sol_status dev_compile(struct dev *dev, struct arena *a, const struct sol_code_text *text, const void **out_data,
+                       size_t *out_bytes)
+{
+    struct sol_failure why = failure_new();
+    struct sol_blob blob = {.size = sizeof blob, .name = text->name};
+    const sol_status status = dev->type->compile(dev->type, dev->host, text, &blob, &why);
+    if (status) {
+        failure_report(dev->ctx, status, &why);
+        return ctx_where(dev->ctx, status, "device %s: code of '%s': ", dev->name, text->name);
+    }
+    *out_data = arena_memdup(a, blob.data, blob.bytes);
+    *out_bytes = blob.bytes;
+    dev->type->blob_free(dev->type, dev->host, &blob);
+    return ctx_check(dev->ctx);
+}
+
+sol_status dev_find(struct dev *dev, struct sol_code *code, const char *function, void **out_kernel)
+{
+    struct sol_failure why = failure_new();
+    const sol_status status = dev->type->find(code, function, out_kernel, &why);
+    if (!status) return SOL_OK;
+    failure_report(dev->ctx, status, &why);
+    return ctx_where(dev->ctx, status, "device %s: ", dev->name);
+}
+
+void dev_unload(struct dev *dev, struct sol_code *code)
+{
+    if (code && dev->forks == rt_forks()) dev->type->unload(code);
+}
+
+struct dev_counts dev_counts(struct dev *dev)
+{
+    lock_take(&dev->lock, NULL, NULL);
+    const struct dev_counts counts = dev->counts;
+    lock_give(&dev->lock);
+    return counts;
+}
+
+bool dev_hangs(struct dev *dev)
+{
+    lock_take(&dev->lock, NULL, NULL);
+    const bool hangs = dev->nhanging;
+    lock_give(&dev->lock);
+    return hangs;
+}
+
+int64_t dev_bytes(struct dev *dev)
+{
+    lock_take(&dev->lock, NULL, NULL);
+    const int64_t bytes = dev->bytes;
+    lock_give(&dev->lock);
+    return bytes;
+}

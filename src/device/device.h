@@ -1,0 +1,87 @@
+/* Device: everything about devices that is the same for all of them. A device type is a table of functions
+ * (sol/device.h): built in, or of a plug-in. The processors are types, too. */
+#ifndef SOL_DEVICE_DEVICE_H
+#define SOL_DEVICE_DEVICE_H
+
+#include "base/base.h"
+#include "sol/device.h"
+
+/* registry.c: the device types of a context. */
+struct devices;
+/* Errors: NOMEM. The types live as long as the context. */
+sol_status devices_of(struct sol_ctx *ctx, struct devices **out_d);
+/* The i-th type; NULL: i is past the last. */
+const struct sol_device_type *devices_at(struct devices *d, int i);
+const struct sol_host *devices_host(const struct devices *d);
+/* The type and index that the key `device` selects. Errors: UNSUPPORTED (there is no such device; the message lists
+ * those that are there, or says why it is not), NOMEM. */
+sol_status devices_selected(struct sol_ctx *ctx, const struct sol_device_type **out_type, int *out_index);
+/* The same for a name such as "far:1" that somebody gives. */
+sol_status devices_named(struct sol_ctx *ctx, const char *name, const struct sol_device_type **out_type,
+                         int *out_index);
+struct sol_failure failure_new(void);
+/* Reports what a device said. Returns `status`. */
+sol_status failure_report(struct sol_ctx *ctx, sol_status status, const struct sol_failure *f);
+/* For devices: sets the text of a failure. Returns `status`. */
+sol_status failure_set(struct sol_failure *f, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* dev.c: devices that this context has opened. They live as long as it. */
+struct dev;
+/* Opens the device if it is not open. Errors: what its type says. */
+sol_status dev_get(struct sol_ctx *ctx, const struct sol_device_type *type, int index, struct dev **out_dev);
+const struct sol_device_type *dev_type(const struct dev *dev);
+const char *dev_name(const struct dev *dev); /* "far:0" */
+/* Errors: INVALID in a child process of the one that opened it. */
+sol_status dev_check_process(const struct dev *dev);
+sol_status dev_load(struct dev *dev, const struct sol_blob *blob, struct sol_code **out_code);
+/* Compiles a source for the device. *out_data lives as long as the arena. */
+sol_status dev_compile(struct dev *dev, struct arena *a, const struct sol_code_text *text, const void **out_data,
+                       size_t *out_bytes);
+/* Facts about it. */
+sol_status dev_info(struct dev *dev, struct sol_device_info *out_info);
+sol_status dev_find(struct dev *dev, struct sol_code *code, const char *function, void **out_kernel);
+void dev_unload(struct dev *dev, struct sol_code *code); /* accepts NULL */
+/* What was submitted to the device so far, by kind of command; allocations are those that the pool did not have. */
+struct dev_counts {
+    int64_t commands[SOL_COMMAND_KINDS], waits;
+};
+struct dev_counts dev_counts(struct dev *dev);
+bool dev_hangs(
+    struct dev *dev); /* it has not ended a command that took too long, and may still use its memory and code */
+int64_t dev_bytes(struct dev *dev); /* of memory that is allocated and not freed; what the pool keeps does not count */
+
+/* memory.c: memory that no command uses yet, or any more. Errors: NOMEM, with what the device says. */
+sol_status dev_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_p);
+void dev_free(struct dev *dev, sol_ptr p); /* 0 is accepted */
+
+/* queue.c: queues of commands on virtual pointers. A thread takes one, appends commands, waits, and gives it back; a
+ * device keeps idle ones. Commands run in order. After a failure, what follows is dropped (memory is freed all the
+ * same), and the queue accepts nothing until queue_wait has reported the failure. A command that takes longer than the
+ * key device::timeout allows is a failure, too; then queues are taken again only when it has ended. */
+struct queue;
+sol_status queue_take(struct dev *dev, struct queue **out_q);
+void queue_give(struct queue *q); /* waits, if that was not done */
+/* Appends a command and copies it, with the launch or run and their arrays of arguments and addresses. Memory of the
+ * host that it reads or writes must stay until queue_wait. Errors: the failure that was not reported yet, NOMEM. */
+sol_status queue_add(struct queue *q, const struct sol_command *c);
+/* The same for a WRITE, which copies its data as well. */
+sol_status queue_add_copied(struct queue *q, const struct sol_command *c);
+/* The command that frees memory that dev_alloc returned, for memory_keep_free; queue_free then appends it. NULL: out of
+ * memory. */
+struct entry *queue_entry_free(struct dev *dev, sol_ptr p);
+/* Appends the allocation of `bytes` > 0: *out_p is valid in commands from now on, for all queues behind a wait. */
+sol_status queue_alloc(struct queue *q, int64_t bytes, const char *label, sol_ptr *out_p);
+/* Appends that memory is freed; 0 is accepted. It cannot fail. */
+void queue_free(struct queue *q, sol_ptr p);
+/* Lets the device begin with what was appended. */
+void queue_flush(struct queue *q);
+/* Waits for everything. Reports the first failure: its message, with the label of its command; *out_failure, unless it
+ * is NULL, has the rest. */
+sol_status queue_wait(struct queue *q, struct sol_failure *out_failure);
+
+/* Events: SIGNAL and WAIT of queues of one device, in the field `event`. A thread appends WAIT and flushes only after
+ * it has flushed its own SIGNAL, because the wait may block it. */
+struct dev_event *event_make(struct dev *dev); /* NULL: out of memory */
+void event_free(struct dev_event *e);          /* accepts NULL; no command uses it any more */
+
+#endif

@@ -1,0 +1,39 @@
+/* Entries of queues: commands with copies of what they point to. For the files of this folder only. */
+#ifndef SOL_DEVICE_ENTRY_H
+#define SOL_DEVICE_ENTRY_H
+
+#include "device/inside.h"
+
+struct entry {
+    struct entry *next;
+    struct sol_command c; /* on virtual pointers */
+    int64_t ticket;       /* as the device counts */
+    struct entry *packed; /* neighbours that are copied with it, in their order */
+    char *staging;        /* for them all; NULL: the device uses the memory of the host that the command names */
+    union {               /* what the command points to */
+        struct sol_launch launch;
+        struct sol_run run;
+    };
+    void *arrays; /* arguments, addresses and steps, or data to write */
+};
+
+/* A copy of the command. NULL: out of memory. */
+struct entry *entry_make(struct sol_ctx *ctx, const struct sol_command *c);
+/* A copy of a WRITE with its data. */
+struct entry *entry_make_write(struct sol_ctx *ctx, const struct sol_command *c);
+/* Joins neighbouring copies of a list. Without memory they stay what they are. `all`: copies alone go through memory of
+ * the queue, too, so that the device never touches the caller's. */
+void entry_pack(struct sol_ctx *ctx, struct entry *list, bool all);
+/* The command with addresses of the device. It points into the entry. */
+sol_status entry_resolve(struct dev *dev, struct entry *e, struct sol_command *out_c, struct sol_failure *out_why);
+void entry_drop(struct entry *e); /* it will not be executed */
+/* What was read goes where it belongs. */
+void entry_deliver(const struct entry *e);
+/* Frees an entry. Returns how many were one. */
+int64_t entry_finish(struct sol_ctx *ctx, struct entry *e);
+
+/* event.c */
+void event_signal(struct dev_event *e, bool failed);
+sol_status event_wait(struct dev_event *e, struct sol_failure *out_why); /* RUN: what signals it has failed */
+
+#endif

@@ -1,0 +1,174 @@
+/* Heaps: memory of a device for a framework whose tensors lie there, and one queue, in which everything that happens to
+ * this memory happens in order, whichever thread asks for it. Only reading waits. */
+#include <string.h>
+
+#include "device/inside.h"
+#include "rt/rt.h"
+
+#define MOST_STAGED (INT64_C(256) << 20) /* bytes of copies of the host's data that may be under way */
+
+struct sol_heap {
+    struct dev *dev;
+    struct queue *q;
+    struct lock lock; /* for all below, and for the queue */
+    int64_t staged;   /* since the last wait */
+};
+
+/* -- its life */
+
+static sol_status heap_of(struct dev *dev, struct sol_heap **out_h)
+{
+    sol_status status = SOL_OK;
+    *out_h = NULL;
+    TRY(dev_check_process(dev));
+    lock_take(&dev->opening, NULL, NULL);
+    struct sol_heap *h = dev->heap;
+    if (!h) {
+        h = ctx_try(dev->ctx, sizeof *h);
+        status = h ? SOL_OK : ctx_fail(dev->ctx, SOL_ERR_NOMEM, "device %s: out of memory: a heap", dev->name);
+        if (h) *h = (struct sol_heap){.dev = dev};
+        if (!status) status = queue_take(dev, &h->q);
+        if (status) {
+            ctx_free(dev->ctx, h);
+        } else {
+            lock_init(&h->lock);
+            dev->heap = h;
+        }
+    }
+    lock_give(&dev->opening);
+    if (!status) *out_h = h;
+    return status;
+}
+
+void heap_close(struct dev *dev, bool ours)
+{
+    struct sol_heap *h = dev->heap;
+    if (!h) return;
+    if (ours) queue_give(h->q);
+    lock_destroy(&h->lock);
+    ctx_free(dev->ctx, h);
+}
+
+sol_status sol_heap_open(struct sol_ctx *ctx, const char *device, struct sol_heap **out_heap)
+{
+    const struct sol_device_type *type;
+    struct dev *dev;
+    int index;
+    *out_heap = NULL;
+    TRY(devices_named(ctx, device, &type, &index));
+    TRY(dev_get(ctx, type, index, &dev));
+    return heap_of(dev, out_heap);
+}
+
+/* -- its queue */
+
+static struct queue *heap_enter(struct sol_heap *h)
+{
+    lock_take(&h->lock, NULL, NULL);
+    return h->q;
+}
+
+/* After a failure the queue reports it here, and goes on. */
+static sol_status heap_leave(struct sol_heap *h, sol_status status, bool wait)
+{
+    if (wait || status) {
+        const sol_status waited = queue_wait(h->q, NULL);
+        if (!status) status = waited;
+        h->staged = 0;
+    } else {
+        queue_flush(h->q);
+    }
+    lock_give(&h->lock);
+    return status;
+}
+
+static sol_status add(struct sol_heap *h, const struct sol_command *c, bool wait)
+{
+    if (!c->bytes) return SOL_OK;
+    TRY(dev_check_process(h->dev));
+    struct queue *q = heap_enter(h);
+    return heap_leave(h, queue_add(q, c), wait);
+}
+
+sol_status sol_heap_wait(struct sol_heap *h)
+{
+    TRY(dev_check_process(h->dev));
+    heap_enter(h);
+    return heap_leave(h, SOL_OK, true);
+}
+
+/* -- memory */
+
+sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p)
+{
+    sol_status status = dev_alloc(h->dev, bytes, out_p);
+    if (status == SOL_ERR_NOMEM) { /* memory whose free is still to come */
+        TRY(sol_heap_wait(h));
+        status = dev_alloc(h->dev, bytes, out_p);
+    }
+    if (status) return status;
+    struct entry *e = queue_entry_free(h->dev, *out_p);
+    if (!e) {
+        dev_free(h->dev, *out_p);
+        *out_p = 0;
+        return ctx_fail(h->dev->ctx, SOL_ERR_NOMEM, "device %s: out of memory: a command", h->dev->name);
+    }
+    memory_keep_free(h->dev, *out_p, e);
+    return SOL_OK;
+}
+
+void sol_heap_free(struct sol_heap *h, uint64_t p)
+{
+    if (!p || h->dev->forks != rt_forks()) return;
+    struct queue *q = heap_enter(h);
+    queue_free(q, p);
+    queue_flush(q);
+    lock_give(&h->lock);
+}
+
+/* -- commands */
+
+sol_status sol_heap_write(struct sol_heap *h, uint64_t to, const void *data, int64_t bytes)
+{
+    const struct sol_command c = {.kind = SOL_COMMAND_WRITE, .label = "tensor", .to = to, .data = data, .bytes = bytes};
+    if (!bytes) return SOL_OK;
+    TRY(dev_check_process(h->dev));
+    struct queue *q = heap_enter(h);
+    h->staged += bytes;
+    const bool full = h->staged > MOST_STAGED;
+    return heap_leave(h, full ? queue_add(q, &c) : queue_add_copied(q, &c), full);
+}
+
+sol_status sol_heap_read(struct sol_heap *h, void *host, uint64_t from, int64_t bytes)
+{
+    return add(
+        h,
+        &(struct sol_command){.kind = SOL_COMMAND_READ, .label = "tensor", .from = from, .host = host, .bytes = bytes},
+        true);
+}
+
+sol_status sol_heap_copy(struct sol_heap *h, uint64_t to, uint64_t from, int64_t bytes)
+{
+    return add(
+        h, &(struct sol_command){.kind = SOL_COMMAND_COPY, .label = "tensor", .to = to, .from = from, .bytes = bytes},
+        false);
+}
+
+sol_status sol_heap_fill(struct sol_heap *h, uint64_t to, int value, int64_t bytes)
+{
+    return add(h,
+               &(struct sol_command){
+                   .kind = SOL_COMMAND_FILL, .label = "tensor", .to = to, .value = (uint8_t)value, .bytes = bytes},
+               false);
+}
+
+void sol_heap_counts(struct sol_heap *h, struct sol_heap_counts *out_counts)
+{
+    const struct dev_counts n = dev_counts(h->dev);
+    *out_counts = (struct sol_heap_counts){.waits = n.waits,
+                                           .writes = n.commands[SOL_COMMAND_WRITE],
+                                           .reads = n.commands[SOL_COMMAND_READ],
+                                           .copies = n.commands[SOL_COMMAND_COPY],
+                                           .runs = n.commands[SOL_COMMAND_RUN] + n.commands[SOL_COMMAND_LAUNCH],
+                                           .bytes = dev_bytes(h->dev)};
+}

@@ -1,0 +1,100 @@
+/* The internals of src/device, for the files of this folder only. */
+#ifndef SOL_DEVICE_INSIDE_H
+#define SOL_DEVICE_INSIDE_H
+
+#include "device/device.h"
+#include "rt/lock.h"
+
+/* registry.c */
+struct sol_ctx *host_ctx(const struct sol_host *host); /* for built-in types */
+
+/* processor.c: types of the processors of target.c, in the arena. */
+int processor_types_count(void);
+const struct sol_device_type *processor_type(struct arena *a, int i);
+const char *processor_here(void); /* the name of that of this machine */
+
+/* Fills in what is known about the processor of this machine. */
+sol_status processor_facts(const struct sol_host *host, struct sol_device_info *out_info, struct sol_failure *out_why);
+
+/* far.c */
+extern const struct sol_device_type far_type;
+
+/* here.c: memory, streams and code of this process; processors and devices that are made of one begin with this table
+ * and replace its name, count, info, and what they do differently. */
+extern const struct sol_device_type here_type;
+struct here {
+    const struct sol_host *host;
+    char *(*at)(void *user, sol_ptr p); /* where in this process an address of the device is, which is not 0 */
+    void *user;
+};
+void here_unload(struct sol_code *code);
+/* Executes commands. After a failure, out_why->ticket is the number of the command, from 0. */
+sol_status here_submit(const struct here *h, int n, const struct sol_command *command, struct sol_failure *out_why);
+
+extern const struct sol_device_type opencl_type; /* opencl.c */
+
+/* plugin.c: opens the plug-in at `path`. NULL: *out_why, in the arena, says why not. It is never closed, because its
+ * types live as long as the process. */
+typedef const struct sol_device_type *device_plugin_fn(int i);
+device_plugin_fn *plugin_open(struct arena *a, const char *path, const char **out_why);
+/* NULL: SOL can use this type; otherwise why not. */
+const char *plugin_rejects(struct arena *a, const struct sol_device_type *type);
+
+/* dev.c */
+struct allocation { /* what a reference stands for */
+    sol_ptr raw;    /* 0: not allocated, or freed */
+    int64_t bytes;
+    bool used;          /* the reference is taken */
+    struct entry *free; /* the command that will free it, made with it, because freeing must not fail */
+};
+struct spare { /* memory that the pool keeps */
+    struct spare *next;
+    sol_ptr raw;
+    int64_t bytes;
+};
+struct dev {
+    struct sol_ctx *ctx;
+    const struct sol_device_type *type;
+    const struct sol_host *host;
+    char name[80];
+    int index, forks; /* forks: the process that opened it */
+    struct sol_device *device;
+    int64_t limit_ns; /* of a command; 0: none */
+    struct dev *next;
+    struct lock opening;   /* for */
+    struct sol_heap *heap; /* NULL: no framework has tensors here */
+
+    struct lock lock; /* for all below */
+    struct allocation *memory;
+    int room;  /* references are indices; 0 is none */
+    int *idle; /* references, first in, first out, so that a freed one is not soon in use again */
+    int idle_first, idle_n;
+    struct spare *spare;
+    int64_t bytes;
+    struct queue *queues;  /* idle */
+    struct queue *hanging; /* given back, but the device has not ended their commands */
+    int nhanging;          /* all such queues */
+    struct dev_counts counts;
+};
+/* memory.c. `take` finds a reference; `back` gives memory a reference from the pool or the device; `drop` puts the
+ * memory into the pool and frees the reference. */
+sol_status memory_take(struct dev *dev, int64_t bytes, sol_ptr *out_p);
+sol_status memory_back(struct dev *dev, sol_ptr p, struct sol_failure *out_why);
+void memory_drop(struct dev *dev, sol_ptr p);
+void memory_keep_free(struct dev *dev, sol_ptr p, struct entry *e);
+struct entry *memory_take_free(struct dev *dev, sol_ptr p);
+/* What the device calls the address of so many bytes; 0: of a place, perhaps outside of the memory, from which kernels
+ * count. Errors: INVALID (freed, never allocated, outside of its memory). */
+sol_status memory_resolve(struct dev *dev, sol_ptr p, int64_t bytes, sol_ptr *out_raw, struct sol_failure *out_why);
+void memory_empty_pool(struct dev *dev);
+void memory_free_all(struct dev *dev);
+/* heap.c */
+void heap_close(struct dev *dev, bool ours); /* ours: this process opened the device */
+/* queue.c */
+void queue_destroy(struct queue *q);
+struct queue *queue_next(struct queue *q); /* of a list */
+/* Fails while the device has not ended what hangs. Afterwards its queues are used again. */
+sol_status queue_check_hanging(struct dev *dev);
+void queue_abandon(struct queue *q); /* its context ends: what the device may still use is never freed */
+
+#endif

@@ -1,0 +1,47 @@
+/* Plug-ins with device types. A file that cannot be used counts as absent, and the list of devices says why. */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/inside.h"
+
+device_plugin_fn *plugin_open(struct arena *a, const char *path, const char **out_why)
+{
+    char *real = realpath(path, NULL);
+    if (!real) {
+        *out_why = "no such file";
+        return NULL;
+    }
+    void *handle = dlopen(real, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), *found = NULL;
+    free(real);
+    if (!handle)
+        *out_why = arena_strdup(a, dlerror());
+    else if (!(found = dlsym(handle, "sol_device_plugin")))
+        *out_why = "it does not export sol_device_plugin (sol/device.h)";
+    device_plugin_fn *plugin;
+    memcpy(&plugin, &found, sizeof plugin);
+    return plugin;
+}
+
+static bool is_name(const char *name)
+{
+    return name && *name &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == strlen(name);
+}
+
+/* Every function that SOL calls without asking first. */
+static bool is_complete(const struct sol_device_type *t)
+{
+    return t->flavour && t->count && t->info && t->open && t->close && t->alloc && t->free && t->load && t->unload &&
+           t->queue && t->unqueue && t->submit && (t->poll || t->features & SOL_DEVICE_SYNCHRONOUS) &&
+           (t->find || !(t->features & SOL_DEVICE_LAUNCHES)) && !t->compile == !t->blob_free;
+}
+
+const char *plugin_rejects(struct arena *a, const struct sol_device_type *t)
+{
+    if (t->size < sizeof *t || t->version != SOL_DEVICE_VERSION)
+        return arena_printf(a, "expected version %d of sol/device.h with a table of %zu bytes, got version %u with %u",
+                            SOL_DEVICE_VERSION, sizeof *t, t->version, t->size);
+    if (!is_name(t->name)) return "its name must consist of letters, digits and '_'";
+    return is_complete(t) ? NULL : "a function of struct sol_device_type that its features need is missing";
+}

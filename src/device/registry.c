@@ -1,0 +1,306 @@
+/* The device types of a context: the processors, the built-in devices, and those of plug-ins (key device::plugins). A
+ * plug-in whose path is added to the key later is opened then; none is ever closed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/inside.h"
+
+struct absent { /* a plug-in that cannot be used, or a type of it */
+    const char *path, *why;
+};
+struct devices {
+    struct sol_host host;
+    struct arena *arena;
+    struct lock lock; /* for all below */
+    VECTOR(const struct sol_device_type *) types;
+    VECTOR(const char *) opened; /* paths of plug-ins */
+    VECTOR(struct absent) absent;
+    const char *paths; /* the key that was read last */
+};
+
+/* Besides the processors. */
+static const struct sol_device_type *const built_in[] = {&far_type, &opencl_type};
+
+/* -- failures */
+
+struct sol_failure failure_new(void)
+{
+    return (struct sol_failure){.size = sizeof(struct sol_failure), .step = -1};
+}
+
+sol_status failure_set(struct sol_failure *f, sol_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (f) vsnprintf(f->text, sizeof f->text, format, args);
+    va_end(args);
+    for (size_t n = f ? strlen(f->text) : 0; n && f->text[n - 1] == '\n';) f->text[--n] = 0; /* logs end with one */
+    return status;
+}
+
+sol_status failure_report(struct sol_ctx *ctx, sol_status status, const struct sol_failure *f)
+{
+    return ctx_fail(ctx, status, "%s", *f->text ? f->text : "the device gives no reason");
+}
+
+/* -- what types may ask for */
+
+struct sol_ctx *host_ctx(const struct sol_host *host)
+{
+    return host->user;
+}
+
+static void *host_reallocate(void *user, void *p, size_t bytes)
+{
+    struct sol_ctx *ctx = user;
+    if (bytes) return p ? ctx_realloc(ctx, p, bytes) : ctx_try(ctx, bytes);
+    ctx_free(ctx, p);
+    return NULL;
+}
+
+static const char *host_config(void *user, const char *key)
+{
+    return sol_config_get(user, key);
+}
+
+static void host_option(void *user, const char *name, char *out, size_t room)
+{
+    const char *at = ctx_config(user, "device::options");
+    const size_t n = strlen(name);
+    snprintf(out, room, "%s", "");
+    for (; *at; at += strcspn(at, ","), at += *at == ',')
+        if (!strncmp(at, name, n) && at[n] == '=') {
+            at += n + 1;
+            snprintf(out, room, "%.*s", (int)strcspn(at, ","), at);
+        }
+}
+
+static void host_log(void *user, int level, const char *module, const char *text)
+{
+    LOG(user, (enum log_level)MAX(0, MIN(level, LOG_TRACE)), module, "%s", text);
+}
+
+/* -- the list */
+
+static void destroy(struct sol_ctx *ctx, void *part)
+{
+    struct devices *d = part;
+    lock_destroy(&d->lock);
+    arena_destroy(d->arena);
+    ctx_free(ctx, d);
+}
+
+static void *make(struct sol_ctx *ctx)
+{
+    struct devices *d = ctx_try(ctx, sizeof *d);
+    if (!d) return NULL;
+    *d = (struct devices){.arena = arena_create(ctx),
+                          .host = {.size = sizeof d->host,
+                                   .version = SOL_DEVICE_VERSION,
+                                   .user = ctx,
+                                   .reallocate = host_reallocate,
+                                   .config = host_config,
+                                   .option = host_option,
+                                   .log = host_log}};
+    lock_init(&d->lock);
+    if (!d->arena) {
+        destroy(ctx, d);
+        return NULL;
+    }
+    for (int i = 0; i < processor_types_count(); i++) PUSH(d->arena, d->types, processor_type(d->arena, i));
+    for (int i = 0; i < COUNT_OF(built_in); i++) PUSH(d->arena, d->types, built_in[i]);
+    return d;
+}
+
+static const struct sol_device_type *named(const struct devices *d, const char *name, size_t n)
+{
+    for (int i = 0; i < d->types.n; i++)
+        if (strlen(d->types.at[i]->name) == n && !strncmp(d->types.at[i]->name, name, n)) return d->types.at[i];
+    return NULL;
+}
+
+static void add_plugin(struct devices *d, const char *path)
+{
+    const char *why = NULL;
+    device_plugin_fn *plugin = plugin_open(d->arena, path, &why);
+    PUSH(d->arena, d->opened, path);
+    if (!plugin) PUSH(d->arena, d->absent, ((struct absent){path, why}));
+    for (int i = 0; plugin && plugin(i); i++) {
+        const struct sol_device_type *type = plugin(i);
+        why = plugin_rejects(d->arena, type);
+        if (!why && named(d, type->name, strlen(type->name))) why = "there is a device type of this name already";
+        if (why)
+            PUSH(d->arena, d->absent, ((struct absent){path, why}));
+        else
+            PUSH(d->arena, d->types, type);
+    }
+}
+
+static bool is_opened(const struct devices *d, const char *path)
+{
+    for (int i = 0; i < d->opened.n; i++)
+        if (!strcmp(d->opened.at[i], path)) return true;
+    return false;
+}
+
+static void add_plugins(struct devices *d, const char *paths)
+{
+    d->paths = paths;
+    for (const char *at = paths; *at; at += *at == ':') {
+        const char *path = arena_printf(d->arena, "%.*s", (int)strcspn(at, ":"), at);
+        at += strlen(path);
+        if (*path && !is_opened(d, path)) add_plugin(d, path);
+    }
+}
+
+sol_status devices_of(struct sol_ctx *ctx, struct devices **out_d)
+{
+    static const struct ctx_part kind = {.make = make, .destroy = destroy};
+    struct devices *d = ctx_part(ctx, &kind);
+    *out_d = d;
+    if (!d) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: the list of devices");
+    const char *paths = ctx_config(ctx, "device::plugins");
+    lock_take(&d->lock, NULL, NULL);
+    if (paths != d->paths) add_plugins(d, paths);
+    lock_give(&d->lock);
+    return SOL_OK;
+}
+
+const struct sol_device_type *devices_at(struct devices *d, int i)
+{
+    lock_take(&d->lock, NULL, NULL);
+    const struct sol_device_type *type = i >= 0 && i < d->types.n ? d->types.at[i] : NULL;
+    lock_give(&d->lock);
+    return type;
+}
+
+const struct sol_host *devices_host(const struct devices *d)
+{
+    return &d->host;
+}
+
+/* -- the selected one */
+
+/* How many devices of a type are there. *out_why, if it is none. */
+static int count(const struct devices *d, const struct sol_device_type *type, struct sol_failure *out_why)
+{
+    int n = 0;
+    *out_why = failure_new();
+    const sol_status status = type->count(type, &d->host, &n, out_why);
+    if ((status || n <= 0) && !*out_why->text) failure_set(out_why, status, "its driver gives no reason");
+    return status ? 0 : MAX(n, 0);
+}
+
+static sol_status no_such(struct sol_ctx *ctx, struct devices *d, const char *key)
+{
+    struct arena *a = arena_create(ctx);
+    if (!a) return ctx_check(ctx);
+    struct sol_failure why;
+    struct text there = text_new(a);
+    const struct sol_device_type *type;
+    for (int i = 0; (type = devices_at(d, i)); i++)
+        for (int k = 0, n = count(d, type, &why); k < n; k++)
+            text_put(&there, "%s%s:%d", there.n ? ", " : "", type->name, k);
+    const sol_status status = ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
+                                       "device: there is no '%s'; there are %s (sol info --devices)", key, there.at);
+    arena_destroy(a);
+    return status;
+}
+
+static bool is_word(const char *name, size_t n, const char *word)
+{
+    return strlen(word) == n && !strncmp(name, word, n);
+}
+
+sol_status devices_named(struct sol_ctx *ctx, const char *key, const struct sol_device_type **out_type, int *out_index)
+{
+    struct devices *d;
+    struct sol_failure why;
+    const char *name = key;
+    size_t n = strcspn(name, ":");
+    TRY(devices_of(ctx, &d));
+    if (!n || is_word(name, n, "auto") || is_word(name, n, "cpu")) {
+        name = processor_here();
+        n = strlen(name);
+    }
+    const char *colon = strchr(key, ':'), *index = colon ? colon + 1 : "0";
+    lock_take(&d->lock, NULL, NULL);
+    *out_type = named(d, name, n);
+    lock_give(&d->lock);
+    if (!*out_type || !*index || strlen(index) > 6 || strspn(index, "0123456789") != strlen(index))
+        return no_such(ctx, d, key);
+    *out_index = atoi(index);
+    const int there = count(d, *out_type, &why);
+    if (!there) return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "device %s: it is not there: %s", key, why.text);
+    return *out_index < there ? SOL_OK : no_such(ctx, d, key);
+}
+
+sol_status devices_selected(struct sol_ctx *ctx, const struct sol_device_type **out_type, int *out_index)
+{
+    return devices_named(ctx, ctx_config(ctx, "device"), out_type, out_index);
+}
+
+sol_status sol_device_select(struct sol_ctx *ctx, const char *device)
+{
+    const struct sol_device_type *type;
+    int index;
+    TRY(devices_named(ctx, device, &type, &index));
+    return sol_config_set(ctx, "device", device);
+}
+
+/* -- for people */
+
+struct showing {
+    void (*show)(void *user, const struct sol_device_info *info);
+    void *user;
+    const struct sol_device_type *selected;
+    int index;
+};
+
+static void show_one(const struct devices *d, const struct sol_device_type *type, int index, const char *why,
+                     const struct showing *s)
+{
+    struct sol_device_info info = {.size = sizeof info};
+    struct sol_failure failed = failure_new();
+    if (type->info(type, &d->host, index, &info, &failed) && !*why) why = failed.text;
+    info.type = type->name;
+    info.index = MAX(index, 0);
+    info.selected = index >= 0 && type == s->selected && index == s->index;
+    snprintf(info.why, sizeof info.why, "%s", why);
+    s->show(s->user, &info);
+}
+
+static void show_absent(struct devices *d, const struct showing *s)
+{
+    for (int i = 0;; i++) {
+        struct sol_device_info info = {.size = sizeof info, .type = "plug-in"};
+        lock_take(&d->lock, NULL, NULL);
+        const bool more = i < d->absent.n;
+        if (more) {
+            snprintf(info.name, sizeof info.name, "%s", d->absent.at[i].path);
+            snprintf(info.why, sizeof info.why, "%s", d->absent.at[i].why);
+        }
+        lock_give(&d->lock);
+        if (!more) return;
+        s->show(s->user, &info);
+    }
+}
+
+sol_status sol_devices(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_device_info *info), void *user)
+{
+    struct devices *d;
+    struct showing s = {show, user, NULL, 0};
+    const struct sol_device_type *type;
+    TRY(devices_of(ctx, &d));
+    if (devices_selected(ctx, &s.selected, &s.index)) s.selected = NULL;
+    for (int absent = 0; absent < 2; absent++)
+        for (int i = 0; (type = devices_at(d, i)); i++) {
+            struct sol_failure why;
+            const int n = count(d, type, &why);
+            for (int k = 0; k < n && !absent; k++) show_one(d, type, k, "", &s);
+            if (!n && absent) show_one(d, type, -1, why.text, &s);
+        }
+    show_absent(d, &s);
+    return ctx_check(ctx);
+}

@@ -1,0 +1,479 @@
+/* Versions: where one kernel cannot serve all sizes (a batch of 1 and one of 64), a unit becomes a few, each for a
+ * class of sizes. They have the same loops, memory and results; `when` lets one of them run.
+ *
+ * Kernels are priced at some points of the dimensions: powers of two, each dimension by itself and all together. If the
+ * one that is made for the hints is nearly the best everywhere, it stays alone. Otherwise the points are divided by the
+ * value of one size, the separator, into at most three ranges. Each has a point that its kernel is made for; that of
+ * the hints stays what it is. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+enum { MOST_POINTS = 48, MOST_CLASSES = 3, MOST_SEPARATORS = 5, BISECTIONS = 4 };
+#define GOOD 1.15        /* times the best cost at a point: not worth another kernel */
+#define NEAR 1.07        /* times the best: no difference, as exact as costs are */
+#define LEAST_GAIN 1000. /* ns that a version must gain at some point */
+#define PRICE 0.1        /* of another version: what the sum of the logarithms of costs must drop by */
+#define BEYOND 4         /* times the hint: sizes that count, and at least LEAST_MOST */
+#define LEAST_MOST 64
+
+struct point {
+    int64_t at[SIZE_MOST_DIMS];
+    double best;           /* the lowest cost there */
+    struct candidate cand; /* whose */
+};
+struct search {
+    struct plan *p;
+    const struct unit *u;
+    struct arena *arena;
+    int n, hint; /* the number of points; which has the hints */
+    struct point point[MOST_POINTS];
+    double *cost; /* [made][priced]: of the kernel made for a point; 0: not known yet */
+};
+/* Points in the order of a separator: class i has those from first[i] up to first[i + 1]. */
+struct division {
+    int64_t by;                /* the separator */
+    int n, order[MOST_POINTS]; /* classes; points */
+    int first[MOST_CLASSES + 1], made[MOST_CLASSES];
+    double regret;
+};
+/* What equal units share: the thresholds between classes, and points. */
+struct versions {
+    int n;
+    int64_t by, from[MOST_CLASSES];
+    const int64_t *point[MOST_CLASSES]; /* NULL: the hints */
+    int base;                           /* the class of the hints */
+    double was[MOST_CLASSES];           /* what the kernel of that class costs at the point */
+};
+
+/* -- points */
+
+static void add_point(struct search *s, const int64_t *at)
+{
+    for (int i = 0; i < s->n; i++)
+        if (!memcmp(s->point[i].at, at, sizeof s->point[i].at)) return;
+    if (s->n < MOST_POINTS) memcpy(s->point[s->n++].at, at, sizeof s->point[0].at);
+}
+
+/* Size number `step` of a dimension: 1, factor, factor^2, .. within its limits; 0: there are no more. */
+static int64_t size_number(const struct size_dim *d, int step, int64_t factor)
+{
+    int64_t v = MAX(d->min, 1), most = MIN(d->max, MAX(BEYOND * d->hint, LEAST_MOST));
+    for (int i = 0; i < step && v <= most; i++) v *= factor;
+    v = ceil_div(v, d->multiple) * d->multiple;
+    return v <= most ? v : 0;
+}
+
+static void add_points(struct search *s, uint32_t dims)
+{
+    const struct sol_graph *g = s->p->g;
+    const int64_t factor = dims & (dims - 1) ? 4 : 2;
+    int64_t hint[SIZE_MOST_DIMS] = {0}, at[SIZE_MOST_DIMS];
+    for (int i = 0; i < g->dims.n; i++) hint[i] = g->dims.at[i].dim.hint;
+    add_point(s, hint);
+    for (int i = 0; i < g->dims.n; i++)
+        for (int step = 0; dims >> i & 1; step++) {
+            memcpy(at, hint, sizeof at);
+            at[i] = size_number(&g->dims.at[i].dim, step, factor);
+            if (!at[i]) break;
+            add_point(s, at);
+        }
+    bool more = true;
+    for (int step = 0; more; step++) {
+        more = false;
+        memcpy(at, hint, sizeof at);
+        for (int i = 0; i < g->dims.n; i++) {
+            const int64_t v = dims >> i & 1 ? size_number(&g->dims.at[i].dim, step, factor) : 0;
+            more |= v > 0;
+            if (v) at[i] = v;
+        }
+        if (more) add_point(s, at);
+    }
+}
+
+/* The sizes of index variables that vary, each once. Returns their number. */
+static int varying(const struct loops *loops, int64_t *out)
+{
+    int n = 0;
+    for (int i = 0; i < loops->ivars.n; i++) {
+        const int64_t size = loops->ivars.at[i].size;
+        bool known = !size_varies(size);
+        for (int k = 0; k < n; k++) known |= out[k] == size;
+        if (!known) out[n++] = size;
+    }
+    return n;
+}
+
+/* -- costs */
+
+static bool foreign(const struct candidate *c)
+{
+    return c->solver->foreign;
+}
+
+static sol_status find_best(struct search *s, struct point *x)
+{
+    struct choice all;
+    TRY(choose_prices(s->p, s->u, (struct size_point){x->at, x->at}, NULL, &all));
+    int k = 0;
+    while (k < all.n - 1 && foreign(&all.candidate[k])) k++;
+    if (!all.n) return SOL_OK;
+    x->cand = all.candidate[k];
+    x->best = x->cand.variant.cost - x->cand.variant.once;
+    return SOL_OK;
+}
+
+/* The cost at a point of a kernel that is made for another one; INFINITY: it does not suit that. */
+static sol_status price(struct search *s, const struct point *made, const int64_t *at, double *out)
+{
+    struct choice one;
+    TRY(choose_prices(s->p, s->u, (struct size_point){made->at, at}, &made->cand, &one));
+    *out = INFINITY;
+    for (int i = 0; i < one.n; i++)
+        if (!memcmp(one.candidate[i].variant.p, made->cand.variant.p, sizeof made->cand.variant.p))
+            *out = MIN(*out, one.candidate[i].variant.cost - one.candidate[i].variant.once);
+    return SOL_OK;
+}
+
+static sol_status cost_of(struct search *s, int made, int at, double *out)
+{
+    double *cost = &s->cost[made * MOST_POINTS + at];
+    if (!*cost) TRY(price(s, &s->point[made], s->point[at].at, cost));
+    *out = *cost;
+    return SOL_OK;
+}
+
+static double regret(const struct search *s, int made, int at)
+{
+    const double cost = s->cost[made * MOST_POINTS + at], best = NEAR * s->point[at].best;
+    return cost > best ? log(cost / best) : 0;
+}
+
+/* Is the kernel for the hints good enough everywhere? */
+static sol_status is_enough(struct search *s, bool *out)
+{
+    *out = true;
+    for (int i = 0; i < s->n; i++) {
+        double cost;
+        TRY(cost_of(s, s->hint, i, &cost));
+        if (cost > GOOD * s->point[i].best && cost - s->point[i].best >= LEAST_GAIN) *out = false;
+    }
+    return SOL_OK;
+}
+
+/* -- classes */
+
+static int64_t value(const struct search *s, int64_t by, int i)
+{
+    return size_at(by, s->point[i].at);
+}
+
+static void sort(const struct search *s, struct division *d)
+{
+    for (int i = 0; i < s->n; i++) {
+        int k = i;
+        for (; k > 0 && value(s, d->by, d->order[k - 1]) > value(s, d->by, i); k--) d->order[k] = d->order[k - 1];
+        d->order[k] = i;
+    }
+}
+
+/* The regret of points first .. end - 1 of the order with the best kernel for all of them. If the hints are among them,
+ * it is nearly the best there. */
+static double class_regret(const struct search *s, const struct division *d, int first, int end, int *out_made)
+{
+    bool hint = false;
+    double least = INFINITY;
+    for (int i = first; i < end; i++) hint |= d->order[i] == s->hint;
+    for (int i = first; i < end; i++) {
+        const int made = d->order[i];
+        double sum = 0;
+        for (int k = first; k < end; k++) sum += regret(s, made, d->order[k]);
+        if (sum > least || (hint && regret(s, made, s->hint) > 0)) continue;
+        if (sum < least || made == s->hint) *out_made = made;
+        least = sum;
+    }
+    return least;
+}
+
+static bool may_cut(const struct search *s, const struct division *d, int i)
+{
+    return value(s, d->by, d->order[i - 1]) < value(s, d->by, d->order[i]);
+}
+
+/* Finds the best division into classes that begin at these places. */
+static void try_division(const struct search *s, const struct division *by, const int *first, int n,
+                         struct division *best)
+{
+    struct division d = *by;
+    d.n = n;
+    d.regret = PRICE * (n - 1);
+    for (int i = 0; i < n; i++) {
+        d.first[i] = first[i];
+        d.regret += class_regret(s, &d, first[i], i + 1 < n ? first[i + 1] : s->n, &d.made[i]);
+    }
+    d.first[n] = s->n;
+    if (d.regret < best->regret) *best = d;
+}
+
+static void divide(const struct search *s, int64_t by, struct division *best)
+{
+    struct division d = {.by = by};
+    sort(s, &d);
+    for (int a = 1; a < s->n; a++) {
+        if (!may_cut(s, &d, a)) continue;
+        try_division(s, &d, (int[]){0, a}, 2, best);
+        for (int b = a + 1; b < s->n; b++)
+            if (may_cut(s, &d, b)) try_division(s, &d, (int[]){0, a, b}, 3, best);
+    }
+}
+
+/* Without what divides it always. */
+static int64_t reduced(int64_t size)
+{
+    return size_exact_div(size, MAX(size_factor(size), 1));
+}
+
+static sol_status find_division(struct search *s, const int64_t *size, int n, struct division *best)
+{
+    double unused;
+    int64_t all = 1;
+    for (int i = 0; i < s->n; i++)
+        for (int k = 0; k < s->n; k++) TRY(cost_of(s, i, k, &unused));
+    *best = (struct division){.n = 1};
+    for (int k = 0; k < s->n; k++) best->regret += regret(s, s->hint, k);
+    for (int i = 0; i < n; i++) all = size_mul(all, size[i]);
+    if (all != SIZE_BAD) divide(s, reduced(all), best);
+    for (int i = 0; i < n && i < MOST_SEPARATORS && n > 1; i++) divide(s, reduced(size[i]), best);
+    return SOL_OK;
+}
+
+/* The value of the separator from which on the kernel of the upper class is the better one: between the last point of
+ * the lower class and the first one of the upper class. */
+static sol_status find_threshold(struct search *s, const struct division *d, int upper, int64_t *out)
+{
+    const struct point *made[2] = {&s->point[d->made[upper - 1]], &s->point[d->made[upper]]};
+    struct point low = s->point[d->order[d->first[upper] - 1]], high = s->point[d->order[d->first[upper]]];
+    *out = size_at(d->by, high.at);
+    for (int i = 0; i < BISECTIONS; i++) {
+        struct point middle = low;
+        double cost[2];
+        for (int k = 0; k < s->p->g->dims.n; k++) {
+            const int64_t m = s->p->g->dims.at[k].dim.multiple;
+            middle.at[k] = (low.at[k] / m + high.at[k] / m) / 2 * m;
+        }
+        const int64_t at = size_at(d->by, middle.at);
+        if (at <= size_at(d->by, low.at) || at >= *out) return SOL_OK;
+        for (int k = 0; k < 2; k++) TRY(price(s, made[k], middle.at, &cost[k]));
+        if (cost[1] < cost[0]) {
+            high = middle;
+            *out = at;
+        } else {
+            low = middle;
+        }
+    }
+    return SOL_OK;
+}
+
+static sol_status keep_division(struct search *s, const struct division *d, struct versions *out)
+{
+    out->n = d->n;
+    out->by = d->by;
+    for (int i = 0; i < d->n; i++) {
+        if (i) TRY(find_threshold(s, d, i, &out->from[i]));
+        const struct point *made = &s->point[d->made[i]];
+        if (d->made[i] != s->hint) out->point[i] = arena_memdup(s->p->arena, made->at, sizeof made->at);
+        for (int k = d->first[i]; k < d->first[i + 1]; k++)
+            if (d->order[k] == s->hint) out->base = i;
+    }
+    for (int i = 0; i < d->n; i++) out->was[i] = s->cost[d->made[out->base] * MOST_POINTS + d->made[i]];
+    return SOL_OK;
+}
+
+/* Does it sum up many products at some point? All else has one solver. */
+static bool is_deep(const struct search *s)
+{
+    bool deep = false;
+    for (int i = 0; i < s->n && !deep; i++) {
+        const struct size_point was = size_point_set((struct size_point){s->point[i].at, s->point[i].at});
+        deep = choose_deep(s->u);
+        size_point_set(was);
+    }
+    return deep;
+}
+
+static sol_status find_versions(struct search *s, struct versions *out)
+{
+    int64_t size[LOOPS_MAX_IVARS];
+    const int n = varying(s->u->loops, size);
+    uint32_t dims = 0;
+    bool enough = true;
+    for (int i = 0; i < n; i++) dims |= size_dims(size[i]);
+    out->n = 1;
+    add_points(s, dims);
+    if (!is_deep(s)) return SOL_OK;
+    for (int i = 0; i < s->n; i++) TRY(find_best(s, &s->point[i]));
+    for (int i = 0; i < s->n; i++)
+        if (!s->point[i].cand.solver) return SOL_OK;
+    TRY(is_enough(s, &enough));
+    if (enough) return SOL_OK;
+    struct division d;
+    TRY(find_division(s, size, n, &d));
+    return d.n > 1 ? keep_division(s, &d, out) : SOL_OK;
+}
+
+/* -- units */
+
+/* 1 where `by` is at least `from`, 0 elsewhere. */
+static int64_t is_from(int64_t by, int64_t from)
+{
+    return size_min(1, size_floor_div(by, from));
+}
+
+static int64_t when_of(const struct versions *v, int i)
+{
+    const int64_t from = i ? is_from(v->by, v->from[i]) : 1;
+    return i + 1 < v->n ? size_sub(from, is_from(v->by, v->from[i + 1])) : from;
+}
+
+static bool good_sizes(const struct unit *u, const struct kernel *k)
+{
+    bool good = true;
+    for (int i = 0; i < k->nstep; i++) good &= unit_when(u, k->step[i].tasks) != SIZE_BAD;
+    for (int i = 0; i < k->nwork; i++) good &= unit_when(u, k->work_bytes[i]) != SIZE_BAD;
+    return good;
+}
+
+static const char *label_of(struct plan *p, const struct unit *u, const struct versions *v, int i)
+{
+    const char *by = size_text(p->arena, v->by),
+               *low = i ? arena_printf(p->arena, "%lld <= ", (long long)v->from[i]) : "";
+    const char *high = i + 1 < v->n ? arena_printf(p->arena, " < %lld", (long long)v->from[i + 1]) : "";
+    return arena_printf(p->arena, "%s (%s%s%s)", u->label, low, by, high);
+}
+
+static double bytes_packed(const struct kernel *k)
+{
+    double bytes = 0;
+    for (int i = 0; i < k->npack; i++) {
+        const struct loops_tensor *t = &k->pack[i].loops->tensors.at[1];
+        bytes += (double)size_hint(loops_elements(t)) * dtype_def(t->dtype)->bytes;
+    }
+    return bytes;
+}
+
+/* Does a version gain enough at its point? Weights that are packed again must pay for their memory, too. */
+static bool pays(const struct plan *p, const struct unit *u, const struct choice *c, double was)
+{
+    const struct variant *v = &c->candidate[c->chosen].variant;
+    const bool again = choose_packs_again(p, u, &c->kernel, u->like);
+    const double now = v->cost - v->once, more = again && p->once > 0 ? p->once * bytes_packed(&c->kernel) : 0;
+    return was - now > MAX(LEAST_GAIN, more) && was > GOOD * now * (again ? CHOOSE_PACK_AGAIN : 1);
+}
+
+/* Without class i: the neighbour on the side of the hints serves its sizes, too. */
+static void drop(struct versions *v, const struct choice **choice, int i)
+{
+    if (i < v->base) v->from[i + 1] = v->from[i];
+    v->n--;
+    v->base -= i < v->base;
+    for (int k = i; k < v->n; k++) {
+        v->from[k] = v->from[k + 1];
+        v->point[k] = v->point[k + 1];
+        v->was[k] = v->was[k + 1];
+        choice[k] = choice[k + 1];
+    }
+}
+
+static struct unit version_of(const struct unit *u, const struct versions *v, int i)
+{
+    struct unit x = *u;
+    x.when = when_of(v, i);
+    x.point = v->point[i];
+    x.version = i;
+    return x;
+}
+
+/* Chooses the kernels; versions that do not pay are dropped. */
+static sol_status choose_versions(struct plan *p, const struct unit *u, struct versions *v,
+                                  const struct choice **choice)
+{
+    struct unit x = version_of(u, v, v->base);
+    TRY(choose_kernel(p, u->loops, u->memory, u->anchor, &x, &choice[v->base]));
+    const struct kernel *like = &choice[v->base]->kernel;
+    for (int i = v->n - 1; i >= 0; i--) {
+        if (i == v->base) continue;
+        x = version_of(u, v, i);
+        x.like = like;
+        TRY(choose_kernel(p, u->loops, u->memory, u->anchor, &x, &choice[i]));
+        if (!strcmp(like->source, choice[i]->kernel.source) || !pays(p, &x, choice[i], v->was[i])) drop(v, choice, i);
+    }
+    return SOL_OK;
+}
+
+/* Makes the units. If the sizes become too long, or all versions but one are dropped, the unit stays as it is. */
+static sol_status make_versions(struct plan *p, int at, struct versions v)
+{
+    struct unit *const u = p->units.at[at], version[MOST_CLASSES];
+    const struct choice *choice[MOST_CLASSES];
+    TRY(choose_versions(p, u, &v, choice));
+    if (v.n == 1) return SOL_OK;
+    for (int i = 0; i < v.n; i++) {
+        version[i] = version_of(u, &v, i);
+        version[i].like = i == v.base ? NULL : &choice[v.base]->kernel;
+        version[i].label = label_of(p, u, &v, i);
+        if (!size_varies(version[i].when) || !good_sizes(&version[i], &choice[i]->kernel)) return SOL_OK;
+    }
+    for (int i = 0; i < v.n; i++)
+        *(i ? plan_unit(p, at + i, u->program, u->loops, u->layer, u->label) : u) = version[i];
+    for (int k = 0; k < u->loops->tensors.n; k++) /* for who packs what they read */
+        if (u->loops->tensors.at[k].role == LOOPS_INPUT)
+            plan_allocation(p, u->loops->tensors.at[k].user)->readers += v.n - 1;
+    return SOL_OK;
+}
+
+sol_status plan_versions(struct plan *p, int at)
+{
+    struct unit *u = p->units.at[at];
+    if (!p->g->dims.n || p->forced || u->program == PROGRAM_PREPARE || !u->contraction || !loops_vary(u->loops))
+        return SOL_OK;
+    const char *key = choose_key(p, u);
+    struct versions *v = map_get(p->versions, key);
+    if (!v) {
+        v = NEW(p->arena, struct versions);
+        struct arena *a = arena_create(p->ctx);
+        if (!a) return ctx_check(p->ctx);
+        struct search *s = NEW(a, struct search);
+        *s = (struct search){.p = p, .u = u, .arena = a, .cost = NEW_ARRAY(a, double, MOST_POINTS *MOST_POINTS)};
+        const sol_status status = find_versions(s, v);
+        arena_destroy(a);
+        TRY(status);
+        map_set(p->versions, key, v);
+    }
+    return v->n > 1 ? make_versions(p, at, *v) : SOL_OK;
+}
+
+/* -- other candidates */
+
+bool plan_suits(struct plan *p, const struct unit *u, const struct candidate *c)
+{
+    int64_t size[LOOPS_MAX_IVARS];
+    uint32_t dims = 0;
+    if (!p->g->dims.n || u->opaque || !u->choice || u->choice->chosen < 0) return true;
+    const int n = varying(u->loops, size);
+    for (int i = 0; i < n; i++) dims |= size_dims(size[i]);
+    if (!dims || u->kernel.tree) return true;
+    struct search s = {.p = p, .u = u};
+    add_points(&s, dims);
+    struct point made[2] = {{.cand = u->choice->candidate[u->choice->chosen]}, {.cand = *c}};
+    for (int k = 0; k < 2; k++) memcpy(made[k].at, u->point ? u->point : s.point[0].at, sizeof made[k].at);
+    for (int i = 0; i < s.n; i++) {
+        double cost[2];
+        if (!size_at(unit_when(u, 1), s.point[i].at)) continue;
+        for (int k = 0; k < 2; k++)
+            if (price(&s, &made[k], s.point[i].at, &cost[k])) return false;
+        if (cost[1] > GOOD * cost[0] && cost[1] - cost[0] >= LEAST_GAIN) return false;
+    }
+    return true;
+}

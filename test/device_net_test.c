@@ -1,0 +1,359 @@
+/* Networks on the device far: they compute what they compute here, and failures of the device lose nothing. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "context.h"
+#include "device/device.h"
+
+static struct sol_ctx *far_ctx(const char *options)
+{
+    struct sol_ctx *c;
+    assert_int_equal(sol_ctx_create(NULL, &c), SOL_OK);
+    assert_int_equal(sol_config_set(c, "device::options", options), SOL_OK);
+    assert_int_equal(sol_device_select(c, "far"), SOL_OK);
+    return c;
+}
+
+static struct dev *far_dev(struct sol_ctx *c)
+{
+    const struct sol_device_type *type;
+    struct dev *dev;
+    int index;
+    assert_int_equal(devices_selected(c, &type, &index), SOL_OK);
+    if (dev_get(c, type, index, &dev)) fail_msg("%s", sol_error(c));
+    return dev;
+}
+
+static const char cnn[] = "graph \"cnn\"\n"
+                          "input %0:f32[2 3 8 8] \"x\"\nparam %1:f32[8 3 3 3] \"w1\"\nparam %2:f32[8] \"b1\"\n"
+                          "param %3:f32[5 8] \"w2\"\n"
+                          "%4 = Conv(%0, %1, %2) p=1 q=1\n%5 = relu(%4)\n%6 = Mean(%5) axes=[2,3]\n"
+                          "%7, %8 = Sort(%6) axis=1\n%9 = exp(%7)\n%10 = Linear(%9, %3)\noutput %10 \"y\"\n";
+enum { IN = 2 * 3 * 8 * 8, OUT = 2 * 5, PARAMS = 8 * 27 + 8 + 40 };
+static const int param_at[] = {0, 8 * 27, 8 * 27 + 8};
+
+struct cnn {
+    struct sol_graph *g;
+    struct sol_net *net;
+    struct sol_params *params;
+    float x[IN], p[PARAMS], y[OUT];
+};
+
+static void set_params(struct cnn *n)
+{
+    for (int i = 0; i < 3; i++) assert_int_equal(sol_params_set(n->params, i, n->p + param_at[i]), SOL_OK);
+}
+
+/* On the device that the context selects. */
+static struct cnn *make_cnn(struct sol_ctx *c)
+{
+    struct cnn *n = calloc(1, sizeof *n);
+    if (sol_graph_parse(c, cnn, &n->g) || sol_compile(c, n->g, &n->net)) fail_msg("%s", sol_error(c));
+    assert_int_equal(sol_params_create(n->net, &n->params), SOL_OK);
+    for (int i = 0; i < IN; i++) n->x[i] = (float)(i * 37 % 101) / 101 - 0.5f;
+    for (int i = 0; i < PARAMS; i++) n->p[i] = (float)(i * 53 % 97) / 97 - 0.5f;
+    set_params(n);
+    return n;
+}
+
+static void drop_cnn(struct cnn *n)
+{
+    sol_params_destroy(n->params);
+    sol_net_destroy(n->net);
+    sol_graph_destroy(n->g);
+    free(n);
+}
+
+static sol_status run_cnn(const struct cnn *n, float y[OUT])
+{
+    memset(y, 0, OUT * sizeof *y);
+    return sol_net_run(n->net, n->params, (const void *const[]){n->x}, (void *const[]){y}, 1);
+}
+
+/* A network with a step of the host in the middle has the same bits on both; a changed parameter arrives. */
+static void networks_run_far_away(void **state)
+{
+    struct sol_ctx *c = far_ctx("far.delay=100");
+    struct cnn *here = make_cnn(ctx);
+    struct dev *dev = far_dev(c);
+    struct cnn *there = make_cnn(c);
+    float y[OUT];
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        const int64_t waits = dev_counts(dev).waits;
+        here->p[3] = there->p[3] = (float)round;
+        set_params(here);
+        set_params(there);
+        if (run_cnn(here, here->y)) fail_msg("%s", sol_error(ctx));
+        if (run_cnn(there, y)) fail_msg("%s", sol_error(c));
+        assert_memory_equal(here->y, y, sizeof y);
+        /* parameters with prepare; the host's step, which waits twice; the end */
+        assert_int_equal(dev_counts(dev).waits - waits, 4);
+    }
+    const struct dev_counts before = dev_counts(dev);
+    assert_int_equal(run_cnn(there, y),
+                     SOL_OK); /* nothing changed: input, input and output of the host's step, output */
+    const struct dev_counts after = dev_counts(dev);
+    assert_int_equal(after.commands[SOL_COMMAND_WRITE] - before.commands[SOL_COMMAND_WRITE], 3);
+    assert_int_equal(after.commands[SOL_COMMAND_READ] - before.commands[SOL_COMMAND_READ], 2);
+    assert_int_equal(after.commands[SOL_COMMAND_ALLOC], before.commands[SOL_COMMAND_ALLOC]);
+    drop_cnn(here);
+    drop_cnn(there);
+    assert_int_equal(dev_bytes(dev), 0);
+    sol_ctx_destroy(c);
+}
+
+static void a_small_device_says_what_is_missing(void **state)
+{
+    struct sol_ctx *c = far_ctx("far.memory=16KB");
+    struct cnn *n = make_cnn(c);
+    (void)state;
+    assert_int_equal(run_cnn(n, n->y), SOL_ERR_NOMEM);
+    assert_non_null(strstr(sol_error(c), "network 'cnn', whose peak is "));
+    assert_non_null(strstr(sol_error(c), "out of device memory: "));
+    drop_cnn(n);
+    assert_int_equal(dev_bytes(far_dev(c)), 0);
+    sol_ctx_destroy(c);
+}
+
+static void a_child_is_told(void **state)
+{
+    struct sol_ctx *c = far_ctx("");
+    struct cnn *n = make_cnn(c);
+    int status;
+    (void)state;
+    assert_int_equal(run_cnn(n, n->y), SOL_OK);
+    const pid_t child = fork();
+    if (!child) {
+        alarm(60);
+        const bool told = run_cnn(n, n->y) == SOL_ERR_INVALID && strstr(sol_error(c), "a child process after fork()");
+        struct cnn *own = make_cnn(c); /* on a device of its own */
+        const bool runs = !run_cnn(own, own->y);
+        drop_cnn(own);
+        drop_cnn(n);
+        _exit(told && runs ? 0 : 1 + told);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(run_cnn(n, n->y), SOL_OK);
+    drop_cnn(n);
+    sol_ctx_destroy(c);
+}
+
+/* Commands and allocations so far, as far counts its operations. */
+static int64_t operations(struct dev *dev)
+{
+    int64_t n = 1; /* the code */
+    for (int i = 0; i < SOL_COMMAND_KINDS; i++) n += dev_counts(dev).commands[i];
+    return n;
+}
+
+/* The device says which step of a program failed, and the message names its layers. */
+static void the_step_that_fails_is_named(void **state)
+{
+    char options[64];
+    struct sol_ctx *c = far_ctx("");
+    struct cnn *n = make_cnn(c);
+    (void)state;
+    assert_int_equal(run_cnn(n, n->y), SOL_OK);
+    snprintf(options, sizeof options, "far.fail_at=%lld", (long long)operations(far_dev(c)) + 2);
+    drop_cnn(n);
+    sol_ctx_destroy(c);
+    c = far_ctx(options);
+    n = make_cnn(c);
+    assert_int_equal(run_cnn(n, n->y), SOL_OK);
+    assert_int_equal(run_cnn(n, n->y), SOL_ERR_RUN);
+    if (strncmp(sol_error(c), "network 'cnn', '", 16)) fail_msg("%s", sol_error(c));
+    assert_non_null(strstr(sol_error(c), "fails by far.fail"));
+    drop_cnn(n);
+    sol_ctx_destroy(c);
+}
+
+/* A context whose device hangs for 2.5 s at this operation of the second call; 0: its first one. */
+static struct sol_ctx *hanging_ctx(int operation, int ms, struct cnn **out_n)
+{
+    char options[80];
+    struct sol_ctx *c = far_ctx("");
+    struct cnn *n = make_cnn(c);
+    assert_int_equal(run_cnn(n, n->y), SOL_OK);
+    snprintf(options, sizeof options, "far.hang_ms=%d,far.hang_at=%lld", ms,
+             (long long)operations(far_dev(c)) + 1 + operation);
+    drop_cnn(n);
+    sol_ctx_destroy(c);
+    assert_int_equal(sol_ctx_create(NULL, &c), SOL_OK);
+    assert_int_equal(sol_config_set(c, "device::timeout", "1"), SOL_OK);
+    assert_int_equal(sol_config_set(c, "device::options", options), SOL_OK);
+    assert_int_equal(sol_device_select(c, "far"), SOL_OK);
+    *out_n = make_cnn(c);
+    assert_int_equal(run_cnn(*out_n, (*out_n)->y), SOL_OK);
+    return c;
+}
+
+/* Each command of a call hangs in turn: the call fails in time, the device accepts no work until the command has ended,
+ * nobody writes to memory of that call any more, and then calls are right again. */
+static void a_hang_ends_a_call(void **state)
+{
+    static const char *const labels[] = {"'x': copy to it", "': run", "'Sort': copy from it"};
+    (void)state;
+    for (int i = 0; i < COUNT_OF(labels); i++) {
+        struct cnn *n;
+        struct sol_ctx *c = hanging_ctx(i, 5000, &n);
+        struct dev *dev = far_dev(c);
+        float y[OUT], zero[OUT] = {0};
+        const int64_t start = clock_ns();
+        assert_int_equal(run_cnn(n, y), SOL_ERR_RUN);
+        assert_true(clock_ns() - start < INT64_C(4500000000));
+        if (!strstr(sol_error(c), "it has not ended after 1 s (key device::timeout)") ||
+            !strstr(sol_error(c), labels[i]))
+            fail_msg("%s", sol_error(c));
+        assert_true(dev_hangs(dev));
+        assert_int_equal(run_cnn(n, y), SOL_ERR_RUN); /* at once */
+        assert_true(clock_ns() - start < INT64_C(4900000000));
+        do {
+            if (clock_ns() - start > INT64_C(60000000000)) fail_msg("%s", sol_error(c));
+            usleep(10000);
+            assert_memory_equal(y, zero, sizeof y);
+        } while (run_cnn(n, y));
+        assert_memory_equal(y, n->y, sizeof y);
+        drop_cnn(n);
+        assert_int_equal(dev_bytes(dev), 0);
+        sol_ctx_destroy(c);
+    }
+}
+
+/* Networks and contexts end while a device hangs, in a process that then ends: nothing waits, and nothing is freed that
+ * the device still uses when it goes on. */
+static void all_ends_while_a_device_hangs(void **state)
+{
+    int status;
+    (void)state;
+    const pid_t child = fork();
+    if (!child) {
+        struct cnn *n;
+        alarm(60);
+        struct sol_ctx *c = hanging_ctx(1, 2500, &n);
+        const bool failed = run_cnn(n, n->y) == SOL_ERR_RUN;
+        drop_cnn(n);
+        sol_ctx_destroy(c);
+        sleep(2); /* the device goes on */
+        _exit(failed ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+}
+
+/* A program ends with commands under way, without waiting for them. */
+static void a_program_ends_with_work(void **state)
+{
+    static char bytes[1000];
+    int status;
+    (void)state;
+    const pid_t child = fork();
+    if (!child) {
+        struct queue *q;
+        sol_ptr p;
+        alarm(60);
+        static struct sol_ctx *c; /* not lost, for those who look for leaks at the end */
+        c = far_ctx("far.delay=20000");
+        bool good = !queue_take(far_dev(c), &q) && !queue_alloc(q, sizeof bytes, "x", &p);
+        for (int i = 0; i < 500 && good; i++)
+            good = !queue_add(
+                q, &(struct sol_command){.kind = SOL_COMMAND_WRITE, .to = p, .data = bytes, .bytes = sizeof bytes});
+        queue_flush(q);
+        exit(good ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+}
+
+static void *drop_elsewhere(void *user)
+{
+    drop_cnn(user);
+    return NULL;
+}
+
+static void another_thread_frees(void **state)
+{
+    struct sol_ctx *c = far_ctx("far.delay=50");
+    pthread_t thread;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct cnn *n = make_cnn(c);
+        assert_int_equal(run_cnn(n, n->y), SOL_OK);
+        assert_int_equal(pthread_create(&thread, NULL, drop_elsewhere, n), 0);
+        pthread_join(thread, NULL);
+        assert_int_equal(dev_bytes(far_dev(c)), 0);
+    }
+    sol_ctx_destroy(c);
+}
+
+enum { THREADS = 8 };
+struct stress {
+    struct cnn *n;
+    const float *want;
+    int calls, good, failed, wrong;
+};
+
+static void *call_often(void *user)
+{
+    struct stress *s = user;
+    float y[OUT];
+    for (int i = 0; i < s->calls; i++) {
+        if (run_cnn(s->n, y))
+            s->failed++;
+        else if (memcmp(y, s->want, sizeof y))
+            s->wrong++;
+        else
+            s->good++;
+    }
+    return NULL;
+}
+
+/* Calls from many threads with random failures: each is right or reports an error, and nothing is lost. */
+static void failures_lose_nothing(void **state)
+{
+    const char *calls = getenv("SOL_DEVICE_CALLS");
+    struct sol_ctx *c = far_ctx("far.fail=60,far.delay=30");
+    struct cnn *here = make_cnn(ctx), *n;
+    pthread_t thread[THREADS];
+    struct stress s[THREADS];
+    int good = 0, failed = 0;
+    (void)state;
+    assert_int_equal(run_cnn(here, here->y), SOL_OK);
+    n = make_cnn(c);
+    for (int i = 0; i < THREADS; i++) {
+        s[i] = (struct stress){.n = n, .want = here->y, .calls = calls ? atoi(calls) / THREADS : 60};
+        assert_int_equal(pthread_create(&thread[i], NULL, call_often, &s[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+        assert_int_equal(s[i].wrong, 0);
+        good += s[i].good;
+        failed += s[i].failed;
+    }
+    assert_true(good > 0 && failed > 0);
+    drop_cnn(here);
+    drop_cnn(n);
+    assert_int_equal(dev_bytes(far_dev(c)), 0);
+    sol_ctx_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(networks_run_far_away),
+        cmocka_unit_test(a_small_device_says_what_is_missing),
+        cmocka_unit_test(a_child_is_told),
+        cmocka_unit_test(failures_lose_nothing),
+        cmocka_unit_test(the_step_that_fails_is_named),
+        cmocka_unit_test(a_hang_ends_a_call),
+        cmocka_unit_test(all_ends_while_a_device_hangs),
+        cmocka_unit_test(a_program_ends_with_work),
+        cmocka_unit_test(another_thread_frees),
+    };
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
+}

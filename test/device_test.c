@@ -1,0 +1,452 @@
+/* Devices: the list of types, built in and of plug-ins, and which one is selected; queues and memory, and what they do
+ * when something fails. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "context.h"
+#include "device/device.h"
+
+static const char plugin_path[] = BUILD_ROOT "/libsol_device_plugin.so";
+
+/* -- the list */
+
+struct seen { /* rows of sol_devices as text, "type:index why|" */
+    char text[8192];
+    int there, selected;
+};
+
+static void add(void *user, const struct sol_device_info *d)
+{
+    struct seen *s = user;
+    char row[1200];
+    snprintf(row, sizeof row, "%s:%d %s [%s] %s|", d->type, d->index, d->name, d->compiler, d->why);
+    strncat(s->text, row, sizeof s->text - strlen(s->text) - 1);
+    s->there += !*d->why;
+    s->selected += d->selected;
+}
+
+static struct seen list(void)
+{
+    struct seen s = {0};
+    assert_int_equal(sol_devices(ctx, add, &s), SOL_OK);
+    return s;
+}
+
+static void the_processor_is_a_device(void **state)
+{
+    const struct sol_device_type *type;
+    int index;
+    (void)state;
+    assert_int_equal(devices_selected(ctx, &type, &index), SOL_OK);
+    assert_true(type->features & SOL_DEVICE_SHARED);
+    assert_int_equal(index, 0);
+    const struct seen s = list();
+    assert_int_equal(s.selected, 1);
+    assert_true(s.there >= 1);
+    assert_memory_equal(s.text, type->name, strlen(type->name)); /* those that are there come first */
+    assert_non_null(strstr(s.text, "networks can be deployed for it with"));
+}
+
+static void a_device_that_is_not_there_is_rejected(void **state)
+{
+    static const char *const bad[][2] = {{"board", "there is no 'board'; there are "},
+                                         {"cpu:1", "there is no 'cpu:1'"},
+                                         {"cpu:", "there is no 'cpu:'"},
+                                         {"cpu:x", "there is no 'cpu:x'"},
+                                         {"riscv64:0", "it is not there: this machine is "}};
+    (void)state;
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        assert_int_equal(sol_device_select(ctx, bad[i][0]), SOL_ERR_UNSUPPORTED);
+        if (!strstr(sol_error(ctx), bad[i][1])) fail_msg("%s: %s", bad[i][0], sol_error(ctx));
+    }
+    assert_string_equal(sol_config_get(ctx, "device"), "auto");
+    assert_int_equal(sol_device_select(ctx, "cpu:0"), SOL_OK);
+    assert_int_equal(sol_device_select(ctx, "auto"), SOL_OK);
+}
+
+static void plugins_add_types(void **state)
+{
+    (void)state;
+    assert_int_equal(sol_config_set(ctx, "device::options", "absent.boar=x,absent.board=mine,other=y"), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "device::plugins", "/nowhere.so:"), SOL_OK);
+    assert_non_null(strstr(list().text, "plug-in:0 /nowhere.so [] no such file|"));
+    char both[512];
+    snprintf(both, sizeof both, "/nowhere.so:%s:%s", plugin_path, plugin_path);
+    assert_int_equal(sol_config_set(ctx, "device::plugins", both), SOL_OK);
+    const struct seen s = list();
+    assert_non_null(strstr(s.text, "|absent:0  [abscc 1.0] no board 'mine'; code for it can be made|"));
+    assert_non_null(strstr(s.text, "expected version 1 of sol/device.h"));
+    assert_non_null(strstr(s.text, "a function of struct sol_device_type that its features need is missing|"));
+    assert_null(strstr(strstr(s.text, "absent:0") + 1, "absent:0")); /* named twice, opened once */
+    assert_int_equal(sol_device_select(ctx, "absent"), SOL_ERR_UNSUPPORTED);
+    assert_string_equal(sol_error(ctx), "device absent: it is not there: no board 'mine'; code for it can be made");
+}
+
+/* -- queues */
+
+static struct sol_ctx *far_ctx(const char *options)
+{
+    struct sol_ctx *c;
+    assert_int_equal(sol_ctx_create(NULL, &c), SOL_OK);
+    assert_int_equal(sol_config_set(c, "device::options", options), SOL_OK);
+    assert_int_equal(sol_device_select(c, "far"), SOL_OK);
+    return c;
+}
+
+static const struct sol_device_type *selected_type(struct sol_ctx *c)
+{
+    const struct sol_device_type *type;
+    int index;
+    assert_int_equal(devices_selected(c, &type, &index), SOL_OK);
+    return type;
+}
+
+/* far as a device with queues of its own: `submit` accepts all commands, and `poll` says what became of them. */
+struct sol_stream {
+    struct sol_stream *far;
+    sol_status status;
+    struct sol_failure failure;
+    int64_t ticket;
+};
+static const struct sol_device_type *far_type;
+
+static sol_status later_queue(struct sol_device *device, void *foreign, struct sol_stream **out_stream,
+                              struct sol_failure *out_why)
+{
+    struct sol_stream *s = calloc(1, sizeof *s);
+    *out_stream = s;
+    return far_type->queue(device, foreign, &s->far, out_why);
+}
+
+static void later_unqueue(struct sol_stream *s)
+{
+    far_type->unqueue(s->far);
+    free(s);
+}
+
+static sol_status later_submit(struct sol_stream *s, int n, const struct sol_command *command, int64_t *out_ticket,
+                               struct sol_failure *out_why)
+{
+    int64_t ticket;
+    (void)out_why;
+    s->failure.size = sizeof s->failure;
+    if (!s->status) s->status = far_type->submit(s->far, n, command, &ticket, &s->failure);
+    *out_ticket = s->ticket += n;
+    return SOL_OK;
+}
+
+static sol_status later_poll(struct sol_stream *s, int64_t ticket, int wait, int *out_done, struct sol_failure *out_why)
+{
+    assert_true(wait && ticket == s->ticket);
+    *out_done = 1;
+    if (s->status) *out_why = s->failure;
+    return s->status;
+}
+
+static struct sol_device_type later_type;
+static enum { FAR, LATER, HERE } kind; /* HERE: the processor as a device */
+
+static struct dev *far_dev(struct sol_ctx *c)
+{
+    struct dev *dev;
+    assert_int_equal(sol_device_select(c, "far"), SOL_OK);
+    far_type = selected_type(c);
+    later_type = *far_type;
+    later_type.features &= ~(uint32_t)SOL_DEVICE_SYNCHRONOUS;
+    later_type.queue = later_queue;
+    later_type.unqueue = later_unqueue;
+    later_type.submit = later_submit;
+    later_type.poll = later_poll;
+    if (kind == HERE) assert_int_equal(sol_device_select(c, "cpu"), SOL_OK);
+    const struct sol_device_type *type = kind == LATER ? &later_type : selected_type(c);
+    if (dev_get(c, type, 0, &dev)) fail_msg("%s", sol_error(c));
+    return dev;
+}
+
+static struct sol_command write_to(sol_ptr to, const void *data, int64_t bytes)
+{
+    return (struct sol_command){.kind = SOL_COMMAND_WRITE, .label = "x", .to = to, .data = data, .bytes = bytes};
+}
+
+static struct sol_command read_from(sol_ptr from, void *host, int64_t bytes)
+{
+    return (struct sol_command){.kind = SOL_COMMAND_READ, .label = "y", .from = from, .host = host, .bytes = bytes};
+}
+
+static void add_all(struct queue *q, int n, const struct sol_command *c)
+{
+    for (int i = 0; i < n; i++) assert_int_equal(queue_add(q, &c[i]), SOL_OK);
+}
+
+/* Nobody waits in between: the memory that commands use is still to be allocated. */
+static void memory_moves(void **state)
+{
+    enum { N = 3000 };
+    char in[N], out[N], middle[N];
+    struct sol_ctx *c = far_ctx("far.delay=300");
+    struct dev *dev = far_dev(c);
+    struct queue *q;
+    sol_ptr a, b;
+    (void)state;
+    for (int i = 0; i < N; i++) in[i] = (char)(i * 7);
+    assert_int_equal(queue_take(dev, &q), SOL_OK);
+    assert_int_equal(queue_alloc(q, N, "a", &a), SOL_OK);
+    assert_int_equal(queue_alloc(q, N, "b", &b), SOL_OK);
+    const struct sol_command commands[] = {
+        write_to(a, in, N),
+        {.kind = SOL_COMMAND_COPY, .to = b, .from = a, .bytes = N},
+        {.kind = SOL_COMMAND_FILL, .to = a + 100, .bytes = 50, .value = 9},
+        read_from(b, out, N),
+        read_from(a, middle, N),
+    };
+    add_all(q, COUNT_OF(commands), commands);
+    queue_free(q, a);
+    queue_free(q, b);
+    if (queue_wait(q, NULL)) fail_msg("%s", sol_error(c));
+    assert_memory_equal(in, out, N);
+    memset(in + 100, 9, 50);
+    assert_memory_equal(in, middle, N);
+    assert_int_equal(dev_bytes(dev), 0);
+    queue_give(q);
+    sol_ctx_destroy(c);
+}
+
+/* Twenty neighbours, each with room behind it; one in between that lies elsewhere. */
+static void small_copies_are_packed(void **state)
+{
+    enum { PARTS = 20, BYTES = 50, ROOM = 64 };
+    char in[PARTS][BYTES], out[PARTS][BYTES];
+    struct sol_ctx *c = far_ctx("");
+    struct dev *dev = far_dev(c);
+    struct queue *q;
+    sol_ptr p;
+    (void)state;
+    memset(out, 0, sizeof out);
+    for (int i = 0; i < PARTS * BYTES; i++) (&in[0][0])[i] = (char)(i * 13);
+    assert_int_equal(dev_alloc(dev, 2 * PARTS * ROOM, &p), SOL_OK);
+    assert_int_equal(queue_take(dev, &q), SOL_OK);
+    for (int i = 0; i < PARTS; i++) {
+        struct sol_command w = write_to(p + (sol_ptr)i * ROOM, in[i], BYTES);
+        w.room = ROOM;
+        if (i == 10) w.to += PARTS * ROOM;
+        add_all(q, 1, &w);
+    }
+    for (int i = 0; i < PARTS; i++) {
+        struct sol_command r = read_from(p + (sol_ptr)i * ROOM, out[i], BYTES);
+        r.room = ROOM;
+        if (i == 10) r.from += PARTS * ROOM;
+        add_all(q, 1, &r);
+    }
+    assert_int_equal(queue_wait(q, NULL), SOL_OK);
+    assert_memory_equal(in, out, sizeof in);
+    const struct dev_counts counts = dev_counts(dev);
+    assert_int_equal(counts.commands[SOL_COMMAND_WRITE], 3);
+    assert_int_equal(counts.commands[SOL_COMMAND_READ], 3);
+    queue_give(q);
+    dev_free(dev, p);
+    sol_ctx_destroy(c);
+}
+
+static void freed_memory_is_used_again(void **state)
+{
+    struct sol_ctx *c = far_ctx("far.memory=1MB");
+    struct dev *dev = far_dev(c);
+    sol_ptr p;
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(dev_alloc(dev, 600000 - i, &p), SOL_OK);
+        dev_free(dev, p);
+    }
+    assert_int_equal(dev_counts(dev).commands[SOL_COMMAND_ALLOC], 1);
+    assert_int_equal(dev_alloc(dev, 700000, &p), SOL_OK); /* the pool gives its memory back for it */
+    sol_ptr more;
+    assert_int_equal(dev_alloc(dev, 400000, &more), SOL_ERR_NOMEM);
+    assert_non_null(strstr(sol_error(c), "device far:0: out of device memory: 400000 bytes are wanted, "));
+    assert_int_equal(dev_alloc(dev, 200000, &more), SOL_OK);
+    dev_free(dev, p);
+    dev_free(dev, more);
+    assert_int_equal(dev_bytes(dev), 0);
+    sol_ctx_destroy(c);
+}
+
+/* Memory that is left can be had, wherever the rest lies. */
+static void much_memory_in_many_pieces(void **state)
+{
+    enum { PIECES = 1000 };
+    struct sol_ctx *c = far_ctx("far.memory=64MB");
+    struct dev *dev = far_dev(c);
+    static sol_ptr p[PIECES];
+    sol_ptr large;
+    (void)state;
+    for (int i = 0; i < PIECES; i++) assert_int_equal(dev_alloc(dev, 1, &p[i]), SOL_OK);
+    for (int i = 0; i < 5; i++) {
+        if (dev_alloc(dev, 40000000 + i * 4000000, &large)) fail_msg("%s", sol_error(c));
+        dev_free(dev, large);
+    }
+    for (int i = 0; i < PIECES; i++) dev_free(dev, p[i]);
+    assert_int_equal(dev_bytes(dev), 0);
+    sol_ctx_destroy(c);
+}
+
+static void wrong_addresses_are_reported(void **state)
+{
+    char data[64] = {0};
+    struct sol_ctx *c = far_ctx("");
+    struct dev *dev = far_dev(c);
+    struct queue *q;
+    sol_ptr p, freed;
+    (void)state;
+    assert_int_equal(dev_alloc(dev, 64, &p), SOL_OK);
+    assert_int_equal(dev_alloc(dev, 64, &freed), SOL_OK);
+    dev_free(dev, freed);
+    assert_int_equal(queue_take(dev, &q), SOL_OK);
+    const struct {
+        struct sol_command c;
+        const char *text;
+    } bad[] = {{write_to(freed, data, 64), "device far:0: 'x': copy to it: it uses memory that was freed"},
+               {read_from(p + 32, data, 64), "device far:0: 'y': copy from it: it uses 64 bytes at 32 of memory of 64"},
+               {write_to(p - 8, data, 8), "device far:0: 'x': copy to it: it uses 8 bytes at -8 of memory of 64"}};
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        assert_int_equal(queue_add(q, &bad[i].c), SOL_OK);
+        assert_int_equal(queue_wait(q, NULL), SOL_ERR_INVALID);
+        if (!strstr(sol_error(c), bad[i].text)) fail_msg("%s", sol_error(c));
+    }
+    queue_give(q);
+    dev_free(dev, p);
+    sol_ctx_destroy(c);
+}
+
+/* Each operation fails once. What follows is dropped, memory is freed, and the queue then works. */
+static void a_failure_stops_its_queue(void **state)
+{
+    char in[100] = {1, 2, 3}, out[100];
+    int failed = 0;
+    (void)state;
+    for (int at = 1; at <= 5; at++) {
+        char options[64];
+        snprintf(options, sizeof options, "far.fail_at=%d", at);
+        struct sol_ctx *c = far_ctx(options);
+        struct dev *dev = far_dev(c);
+        struct queue *q;
+        for (int round = 0; round < 2; round++) {
+            sol_ptr a = 0, b = 0;
+            assert_int_equal(queue_take(dev, &q), SOL_OK);
+            assert_int_equal(queue_alloc(q, 100, "a", &a), SOL_OK);
+            queue_flush(q);
+            sol_status status = queue_alloc(q, 100, "b", &b);
+            const struct sol_command commands[] = {write_to(a, in, 100),
+                                                   {.kind = SOL_COMMAND_COPY, .to = b, .from = a, .bytes = 100},
+                                                   read_from(b, out, 100)};
+            for (int i = 0; i < COUNT_OF(commands) && !status; i++) status = queue_add(q, &commands[i]);
+            queue_free(q, a);
+            queue_free(q, b);
+            const sol_status waited = queue_wait(q, NULL);
+            if (waited) {
+                failed++;
+                assert_int_equal(round, 0);
+                assert_non_null(strstr(sol_error(c), "fails by far.fail"));
+            } else {
+                assert_int_equal(status, SOL_OK);
+                assert_memory_equal(in, out, 100);
+            }
+            assert_int_equal(dev_bytes(dev), 0);
+            queue_give(q);
+        }
+        sol_ctx_destroy(c);
+    }
+    assert_int_equal(failed, 5); /* two allocations and three commands */
+}
+
+static void devices_have_queues_of_their_own(void **state)
+{
+    kind = LATER;
+    memory_moves(state);
+    small_copies_are_packed(state);
+    wrong_addresses_are_reported(state);
+    a_failure_stops_its_queue(state);
+    kind = FAR;
+}
+
+static void the_processor_executes_commands(void **state)
+{
+    kind = HERE;
+    memory_moves(state);
+    small_copies_are_packed(state);
+    kind = FAR;
+}
+
+static void a_queue_waits_for_another(void **state)
+{
+    int value = 1, seen = 0;
+    struct sol_ctx *c = far_ctx("far.delay=2000");
+    struct dev *dev = far_dev(c);
+    struct queue *q[2];
+    sol_ptr p;
+    (void)state;
+    assert_int_equal(dev_alloc(dev, 4, &p), SOL_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(queue_take(dev, &q[i]), SOL_OK);
+    struct dev_event *e = event_make(dev);
+    const struct sol_command second[] = {{.kind = SOL_COMMAND_WAIT, .event = e}, read_from(p, &seen, 4)},
+                             first[] = {write_to(p, &value, 4), {.kind = SOL_COMMAND_SIGNAL, .event = e}};
+    add_all(q[1], 2, second);
+    queue_flush(q[1]);
+    add_all(q[0], 2, first);
+    assert_int_equal(queue_wait(q[0], NULL), SOL_OK);
+    assert_int_equal(queue_wait(q[1], NULL), SOL_OK);
+    assert_int_equal(seen, 1);
+    event_free(e);
+    for (int i = 0; i < 2; i++) queue_give(q[i]);
+    dev_free(dev, p);
+    sol_ctx_destroy(c);
+}
+
+/* The addresses of the device belong to nobody else. */
+static void memory_is_closed(void **state)
+{
+    struct sol_ctx *c = far_ctx("");
+    struct devices *d;
+    struct sol_device *device;
+    struct sol_failure why = failure_new();
+    sol_ptr raw;
+    int status;
+    (void)state;
+    assert_int_equal(devices_of(c, &d), SOL_OK);
+    const struct sol_device_type *type = selected_type(c);
+    assert_int_equal(type->open(type, devices_host(d), 0, &device, &why), SOL_OK);
+    assert_int_equal(type->alloc(device, 64, &raw, &why), SOL_OK);
+    const pid_t child = fork();
+    if (!child) {
+        signal(SIGSEGV, SIG_DFL);
+        *(volatile char *)(uintptr_t)raw = 1;
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    type->free(device, raw);
+    type->close(device);
+    sol_ctx_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_processor_is_a_device),
+        cmocka_unit_test(a_device_that_is_not_there_is_rejected),
+        cmocka_unit_test(plugins_add_types),
+        cmocka_unit_test(memory_moves),
+        cmocka_unit_test(small_copies_are_packed),
+        cmocka_unit_test(freed_memory_is_used_again),
+        cmocka_unit_test(much_memory_in_many_pieces),
+        cmocka_unit_test(wrong_addresses_are_reported),
+        cmocka_unit_test(a_failure_stops_its_queue),
+        cmocka_unit_test(devices_have_queues_of_their_own),
+        cmocka_unit_test(the_processor_executes_commands),
+        cmocka_unit_test(a_queue_waits_for_another),
+        cmocka_unit_test(memory_is_closed),
+    };
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
+}

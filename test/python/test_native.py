@@ -1,0 +1,289 @@
+"""PyTorch tensors on a device: torch.device("sol"). Each test is a process of its own, because PyTorch has one place for
+a further device, for the life of a process."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import sol
+
+FAR = {"SOL_DEVICE": "far", "SOL_DEVICE_OPTIONS": "far.devices=2,far.delay=20"}
+DEVICES = [
+    pytest.param(FAR, id="far"),
+    pytest.param({"SOL_DEVICE": "auto"}, id="processor"),
+    pytest.param({"SOL_DEVICE": "opencl"}, id="opencl"),
+]
+BEGIN = """
+import copy, json, sys, torch, sol
+assert torch._C._get_privateuse1_backend_name() == "privateuseone"  # nothing is claimed before it is asked for
+import sol.native, traceback
+from torch import nn
+for line in sys.stdin:
+    torch.manual_seed(1)
+    torch.sol.reset_fallbacks()
+    error = ""
+    try:
+        exec(json.loads(line), dict(globals()))
+    except BaseException:
+        error = traceback.format_exc()
+    print(json.dumps(error), flush=True)
+"""
+
+
+class Process:
+    """A process of Python with the device, which runs texts."""
+
+    def __init__(self, env):
+        path = str(Path(sol.__file__).parents[1])
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BEGIN],
+            env={**os.environ, "PYTHONPATH": path, "SOL_CACHE": sol.config["cache::folder"], **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, text: str) -> str:
+        """Runs a text. Returns the traceback; empty: it succeeded."""
+        assert self.process.stdin and self.process.stdout and self.process.stderr
+        try:
+            self.process.stdin.write(json.dumps(textwrap.dedent(text)) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        return json.loads(answer) if answer else "the process ended: " + self.process.stderr.read()
+
+    def end(self) -> int:
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+@pytest.fixture(scope="module")
+def processes():
+    started: dict[str, Process] = {}
+    yield started
+    for p in started.values():
+        assert p.end() == 0
+
+
+@pytest.fixture
+def run(processes):
+    def run(text, env=FAR):
+        name = json.dumps(env)
+        if name not in processes:
+            processes[name] = Process(env)
+        error = processes[name].run(text)
+        if "sol.native: device opencl:" in error:
+            processes.pop(name)
+            pytest.skip("this machine has no OpenCL")
+        assert not error, error
+
+    return run
+
+
+def fails(text, env=FAR) -> str:
+    """The last line of what a process of its own says."""
+    p = Process(env)
+    error = p.run(text)
+    p.end()
+    return error.strip().splitlines()[-1]
+
+
+TENSORS = """
+    x = torch.randn(3, 4)
+    y = x.to("sol")
+    assert y.device == torch.device("sol", 0) and y.is_sol and torch.equal(y.cpu(), x)
+    assert torch.equal(y.t()[1:, ::2].cpu(), x.t()[1:, ::2])
+    assert torch.equal((y * 2 + y).cpu(), x * 2 + x)
+    z = torch.zeros(4, 3, device="sol")
+    z.t().copy_(y)
+    assert torch.equal(z.cpu(), x.t())
+    z[1:3] = y.t()[:2]
+    z[:, 0] = 7
+    w = x.t().clone(); w[1:3] = x.t()[:2]; w[:, 0] = 7
+    assert torch.equal(z.cpu(), w)
+    assert torch.equal(y.to(torch.float64).cpu(), x.double())
+    assert repr(y[0]).endswith("device='sol:0')")
+    assert y.sum().item() == x.sum().item()
+    i = torch.tensor([2, 0], device="sol")
+    assert torch.equal(y[i].cpu(), x[[2, 0]])
+    assert torch.equal(y[y > 0].cpu(), x[x > 0])
+    big = torch.randn(1 << 16)
+    there = big.to("sol", non_blocking=True)
+    kept = big.clone(); big.zero_()
+    assert torch.equal(there.cpu(), kept)
+    e = torch.empty(0, 3, device="sol"); assert e.cpu().shape == (0, 3)
+    c = torch.randn(5, dtype=torch.complex64); assert torch.equal(c.to("sol").conj().cpu(), c.conj())
+    g = torch.Generator("sol").manual_seed(5); h = torch.Generator().manual_seed(5)
+    assert torch.equal(torch.rand(4, device="sol", generator=g).cpu(), torch.rand(4, generator=h))
+    torch.manual_seed(3); a = torch.randn(4, device="sol"); torch.manual_seed(3); assert torch.equal(a.cpu(), torch.randn(4))
+    assert torch.accelerator.current_accelerator().type == "sol"
+    assert torch.accelerator.device_count() == torch.sol.device_count()
+"""
+
+
+@pytest.mark.parametrize("env", DEVICES)
+def test_tensors(run, env):
+    run(TENSORS, env)
+
+
+TRAINING = """
+    m = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                      nn.Linear(8 * 16, 10))
+    there = copy.deepcopy(m).to("sol")
+    x, t = torch.randn(4, 3, 8, 8), torch.tensor([1, 2, 3, 4])
+    for kind, more in ((torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), (torch.optim.AdamW, {"foreach": True}),
+                       (torch.optim.RMSprop, {}), (torch.optim.Adagrad, {})):
+        losses = []
+        for net, where in ((m, "cpu"), (there, "sol")):
+            o = kind(net.parameters(), **more)
+            for _ in range(2):
+                o.zero_grad()
+                loss = nn.functional.cross_entropy(net(x.to(where)), t.to(where))
+                loss.backward()
+                o.step()
+            losses.append(loss.item())
+        assert abs(losses[0] - losses[1]) < 1e-5, (kind, losses)
+        for a, b in zip(m.parameters(), there.parameters()):
+            assert b.is_sol and b.grad.is_sol
+            torch.testing.assert_close(b.detach().cpu(), a.detach(), rtol=1e-4, atol=1e-5)
+    import io
+    f = io.BytesIO(); torch.save(there.state_dict(), f); f.seek(0)
+    state = torch.load(f); assert all(v.is_sol for v in state.values())
+    m.load_state_dict(state)
+    f.seek(0); assert all(v.is_cpu for v in torch.load(f, map_location="cpu").values())
+"""
+
+
+@pytest.mark.parametrize("env", DEVICES[:1])
+def test_training(run, env):
+    run(TRAINING, env)
+
+
+def test_two_devices(run):
+    run(
+        """
+        assert torch.sol.device_count() == 2
+        a, b = torch.randn(3), torch.randn(3)
+        x, y = a.to("sol:0"), b.to("sol:1")
+        assert y.device.index == 1 and torch.equal(x.to("sol:1").add(y).cpu(), a + b)
+        with torch.sol.device(1):
+            assert torch.zeros(2, device="sol").device.index == 1 and torch.sol.current_device() == 1
+        assert torch.sol.current_device() == 0
+        v = torch.randn(3, device="sol:1", requires_grad=True)
+        (v * v).sum().backward()
+        assert v.grad.device.index == 1 and torch.equal(v.grad.cpu(), 2 * v.detach().cpu())
+        before = torch.sol.memory_allocated(1)
+        big = torch.zeros(1 << 20, device="sol:1")
+        assert torch.sol.memory_allocated(1) >= before + (4 << 20)
+        del big
+        torch.sol.synchronize(1)
+        assert torch.sol.memory_allocated(1) == before
+        """,
+    )
+
+
+def test_copies_do_not_wait(run):
+    run(
+        """
+        x = torch.randn(64, 64)
+        torch.zeros(1, device="sol").cpu()
+        before = torch.sol.counts()["waits"]
+        kept = [x.to("sol").clone().zero_() for _ in range(100)]
+        assert torch.sol.counts()["waits"] == before
+        kept[0].cpu()
+        assert torch.sol.counts()["waits"] == before + 1
+        """,
+    )
+
+
+def test_fallbacks_are_counted_and_can_be_forbidden(run):
+    run(
+        """
+        x = torch.randn(3, 3).to("sol")
+        torch.linalg.det(x)
+        assert sum(torch.sol.fallbacks().values()) > 0
+        torch.sol.reset_fallbacks()
+        assert not torch.sol.fallbacks()
+        sol.config["device::fallback"] = "off"
+        try:
+            torch.linalg.det(x)
+            raise AssertionError("expected an error")
+        except RuntimeError as e:
+            assert "device::fallback=off" in str(e) and "SOL_DEVICE_FALLBACK" in str(e), e
+        finally:
+            sol.config["device::fallback"] = "on"
+        """
+    )
+
+
+def test_memory_runs_out_and_smaller_tensors_go_on(run):
+    run(
+        """
+        kept = torch.ones(1000, device="sol")
+        try:
+            torch.zeros(1 << 26, device="sol")
+            raise AssertionError("expected an error")
+        except RuntimeError as e:
+            assert "out of device memory" in str(e), e
+        assert torch.ones(1000, device="sol").cpu().sum() == 1000 and kept.cpu().sum() == 1000
+        """,
+        {**FAR, "SOL_DEVICE_OPTIONS": "far.memory=64MB"},
+    )
+
+
+def test_a_failure_is_reported_once(run):
+    run(
+        """
+        x = torch.ones(1000).to("sol")
+        failures = 0
+        for _ in range(200):
+            try:
+                assert (x.clone().zero_().cpu() == 0).all()
+            except RuntimeError as e:
+                assert "far.fail" in str(e), e
+                failures += 1
+        assert 0 < failures < 200
+        """,
+        {**FAR, "SOL_DEVICE_OPTIONS": "far.fail=20"},
+    )
+
+
+def test_a_child_after_fork_is_told(run):
+    run(
+        """
+        import os
+        x = torch.ones(3, device="sol")
+        child = os.fork()
+        if not child:
+            try:
+                torch.ones(3, device="sol")
+                os._exit(1)
+            except RuntimeError as e:
+                os._exit(0 if "fork" in str(e) else 2)
+        assert os.waitpid(child, 0)[1] == 0 and x.cpu().sum() == 3
+        """,
+    )
+
+
+def test_autocast_is_rejected(run):
+    run(
+        """
+        try:
+            torch.autocast("sol").__enter__()
+            raise AssertionError("expected an error")
+        except sol.UnsupportedError as e:
+            assert "autocast" in str(e)
+        """
+    )
+
+
+def test_without_a_compiler(tmp_path: Path):
+    message = fails("", {**FAR, "PATH": str(tmp_path), "CXX": "", "SOL_CACHE": str(tmp_path / "cache")})
+    assert "C++ compiler" in message and "apt install g++" in message

@@ -1,0 +1,134 @@
+"""Networks on OpenCL devices, from PyTorch: inference and gradients against float64."""
+
+import copy
+import re
+
+import pytest
+import sol
+import torch
+from torch import nn
+
+THERE = [d for d in sol.devices() if d["type"] == "opencl" and not d["why"]]
+WHY = "; ".join(d["why"] for d in sol.devices() if d["type"] == "opencl")
+pytestmark = pytest.mark.skipif(not THERE, reason=f"OpenCL: {WHY}")
+
+
+@pytest.fixture(autouse=True, params=[d["index"] for d in THERE])
+def opencl(request):
+    sol.device.set("opencl", request.param)
+    yield
+    sol.device.set("auto")
+    sol.config["device::options"] = ""
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(12, 16, num_layers=2, batch_first=True)
+        self.out = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.out(self.rnn(x)[0][:, -1])
+
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+NETWORKS = {
+    "resnet18": (lambda vision: vision.models.resnet18(num_classes=10), (2, 3, 64, 64)),
+    "mobilenet": (lambda vision: vision.models.mobilenet_v3_small(num_classes=10), (2, 3, 64, 64)),
+    "transformer": (lambda _: transformer(), (2, 9, 32)),
+    "lstm": (lambda _: Recurrent(), (3, 7, 12)),
+}
+
+
+def difference(got, want):
+    return float((got.detach().double() - want.detach()).abs().max() / want.detach().abs().max().clamp(min=1e-6))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_inference(name, torchvision):
+    make, shape = NETWORKS[name]
+    torch.manual_seed(1)
+    model, x = make(torchvision).eval(), torch.rand(shape)
+    want = copy.deepcopy(model).double()(x.double())
+    optimized = sol.optimize(model, x)
+    with torch.no_grad():
+        assert difference(optimized(x), want) < 1e-5
+        assert difference(optimized(x), want) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["resnet18", "transformer", "lstm"])
+def test_training(name, torchvision):
+    make, shape = NETWORKS[name]
+    torch.manual_seed(2)
+    model, x = make(torchvision).train(), torch.rand(shape)
+    exact = copy.deepcopy(model).double()
+    got, want = sol.optimize(model, x)(x), exact(x.double())
+    weights = torch.rand(want.shape, dtype=torch.float64)
+    (want * weights).sum().backward()
+    (got * weights.float()).sum().backward()
+    for (at, p), q in zip(model.named_parameters(), exact.parameters(), strict=True):
+        assert difference(p.grad, q.grad) < 2e-4, at
+
+
+@pytest.mark.parametrize("name", ["mobilenet", "transformer", "lstm"])
+def test_without_float64(name, torchvision):
+    sol.config["device::options"] = "opencl.fp64=0"
+    make, shape = NETWORKS[name]
+    torch.manual_seed(4)
+    model, x = make(torchvision).eval(), torch.rand(shape)
+    want = copy.deepcopy(model).double()(x.double())
+    with torch.no_grad():
+        assert difference(sol.optimize(model, x)(x), want) < 1e-5
+
+
+def test_float64_is_rejected_where_there_is_none():
+    sol.config["device::options"] = "opencl.fp64=0"
+    model, x = nn.Linear(3, 4).double(), torch.rand(2, 3).double()
+    with pytest.raises(Exception, match=r"'\w+'.*: it is float64, and device opencl:\d+ computes in float32 only"):
+        sol.optimize(model, x)(x)
+
+
+class Sorting(nn.Module):
+    def forward(self, x):
+        return (2 * x).sort().values + 1
+
+
+def test_steps_of_the_host_are_listed(capfd):
+    model, x = Sorting(), torch.rand(3, 40)
+    assert torch.equal(sol.optimize(model, x)(x), model(x))
+    assert re.search(
+        r"1 of \d steps run on the host, between copies from opencl:\d and to it: '", capfd.readouterr().err
+    )
+
+
+class Outer(nn.Module):
+    """What lies between its input and output takes the square of their memory."""
+
+    def forward(self, x):
+        return (x[:, None] * x).cumsum(0).cumsum(1)[-1]
+
+
+def test_memory_runs_out():
+    """A network that the device has no room for is rejected with its peak, and smaller ones go on."""
+    model, x = Outer(), torch.rand(100000)
+    with pytest.raises(Exception, match=r"whose peak is \d+ bytes: .*: OpenCL: out of device memory: \d+ bytes"):
+        sol.optimize(model, x)(x)
+    small = torch.rand(30)
+    assert difference(sol.optimize(model, small)(small), model(small.double())) < 1e-5
+
+
+def test_sizes_vary():
+    torch.manual_seed(3)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+    )
+    exact = copy.deepcopy(model).double()
+    optimized = sol.optimize(model.eval(), torch.rand(2, 3, 16, 16), vdims=True)
+    with torch.no_grad():
+        for n in (2, 5, 1):
+            x = torch.rand(n, 3, 16, 16)
+            assert difference(optimized(x), exact(x.double())) < 1e-5
