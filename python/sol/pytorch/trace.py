@@ -209,7 +209,7 @@ class _Recorder(ProxyTorchDispatchMode):
         function = rule(func)
         if function is None:
             return None
-        nodes = self.tracer.graph.nodes
+        nodes = self.graph.nodes
         before = len(nodes)
         self.apart.append(func)
         try:
@@ -221,7 +221,7 @@ class _Recorder(ProxyTorchDispatchMode):
         if all(find(str(n.target)) is not None for n in parts if isinstance(n.target, torch._ops.OpOverload)):
             return made
         for node in parts:  # the rejection names the operator that the model calls
-            self.tracer.graph.erase_node(node)
+            self.graph.erase_node(node)
         return None
 
     def __sym_dispatch__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
