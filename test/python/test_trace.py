@@ -299,7 +299,9 @@ def test_buffers_of_half_precision_that_are_converted():
 
 
 @pytest.mark.parametrize(
-    ("what", "draw"), [("Python's random", random.random), ("NumPy's random", numpy.random.rand)], ids=str
+    ("what", "draw"),
+    [("Python's random", random.random), ("NumPy's random", numpy.random.rand)],
+    ids=("python", "numpy"),
 )
 def test_what_a_forward_draws_unseen(what, draw, capfd):
     """Random numbers that a trace does not see would be equal in every call. In eval mode nothing is drawn."""

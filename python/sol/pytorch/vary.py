@@ -26,7 +26,18 @@ from .trace import Traced
 Free = Mapping[Place, Dim]
 Make = Callable[[Symbols], Traced]
 MOST_TRACES = 8  # of one kind of call; each holds for the sizes that its rules allow
-BROADCAST = Cause("", "the example has 1 there, which fits any size; forward", "")
+
+
+class _Broadcast(Cause):
+    """A size of 1 fits every other size, so a trace with it tells nothing about other sizes."""
+
+    def needs(self, n: int) -> str:
+        return (
+            f"the example has {n} there, which would be broadcast; an example with 2 or more shows whether it may vary"
+        )
+
+
+BROADCAST = _Broadcast("", "", "")
 
 
 class Kept:
