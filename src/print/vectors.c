@@ -159,23 +159,48 @@ static const struct helper_row float_functions[] = {
                     "    q = q * s - 0.333332819f;\n"
                     "    return @sol_select_$V(a > 0.625f, @sol_sign_$V(large, x), q * s * x + x);\n"
                     "}"},
-    {"sol_erf_$V", "/* erf: 2 ulp. Small: odd polynomial; large: 1 - exp(polynomial), the logarithm of erfc. */\n"
+    {"sol_erf_small_$V", "@HELPER @$V sol_erf_small_$V(@$V x) /* erf for |x| < 0.93: an odd polynomial */\n"
+                         "{\n"
+                         "    const @$V s = x * x;\n"
+                         "    @$V q = s * -0.000595376113f + 0.00498594526f;\n"
+                         "    q = q * s - 0.0267617239f;\n"
+                         "    q = q * s + 0.112816827f;\n"
+                         "    q = q * s - 0.376124811f;\n"
+                         "    q = q * s + 0.128379148f;\n"
+                         "    return q * x + x;\n"
+                         "}"},
+    {"sol_erf_$V", "/* erf: 2 ulp. Large: 1 - exp(polynomial), the logarithm of erfc. */\n"
                    "@HELPER @$V sol_erf_$V(@$V x)\n"
                    "{\n"
-                   "    const @$V a = @sol_abs_$V(x), s = x * x, t = @sol_less_$V(@sol_splat_$V(4.0f), a);\n"
+                   "    const @$V a = @sol_abs_$V(x), t = @sol_less_$V(@sol_splat_$V(4.0f), a);\n"
                    "    @$V g = t * 0.000213984956f - 0.00321495564f;\n"
                    "    g = g * t + 0.0228899642f;\n"
                    "    g = g * t - 0.105261843f;\n"
                    "    g = g * t - 0.635718315f;\n"
                    "    g = g * t - 0.128514361f;\n"
                    "    const @$V large = 1.0f - @sol_exp_$V(g * t - t);\n"
-                   "    @$V q = s * -0.000595376113f + 0.00498594526f;\n"
-                   "    q = q * s - 0.0267617239f;\n"
-                   "    q = q * s + 0.112816827f;\n"
-                   "    q = q * s - 0.376124811f;\n"
-                   "    q = q * s + 0.128379148f;\n"
-                   "    return @sol_select_$V(a > 0.93f, @sol_sign_$V(large, x), q * x + x);\n"
+                   "    return @sol_select_$V(a > 0.93f, @sol_sign_$V(large, x), @sol_erf_small_$V(x));\n"
                    "}"},
+    {"sol_erfc_$V",
+     "/* erfc: 6 ulp. Large: exp(-a^2) times a polynomial in 1 / (a + 2). The square is exact for the upper half h of\n"
+     " * a's digits; d is what it lacks. */\n"
+     "@HELPER @$V sol_erfc_$V(@$V x)\n"
+     "{\n"
+     "    const @$V a = @sol_less_$V(@sol_splat_$V(10.1f), @sol_abs_$V(x)), t = 1.0f / (a + 2.0f);\n"
+     "    const @$V h = (@$V)((@$I)a & -0x1000), d = (h - a) * (h + a);\n"
+     "    @$V e = d * 0.0416666667f + 0.166666667f;\n"
+     "    e = (e * d + 0.5f) * d * d + d;\n"
+     "    @$V q = t * -31.3573303f + 75.8587036f;\n"
+     "    q = q * t - 65.5581818f;\n"
+     "    q = q * t + 19.5846729f;\n"
+     "    q = q * t - 1.43393552f;\n"
+     "    q = q * t + 3.35625076f;\n"
+     "    q = q * t + 1.93193161f;\n"
+     "    q = q * t + 1.13028753f;\n"
+     "    q = (q * t + 0.564153194f) * t;\n"
+     "    const @$V large = @sol_exp_$V(-h * h) * (q * e + q);\n"
+     "    return @sol_select_$V(a > 0.5f, @sol_select_$V(x < 0, 2.0f - large, large), 1.0f - @sol_erf_small_$V(x));\n"
+     "}"},
     {"sol_sigmoid_$V", "/* sigmoid: 2 ulp; 0 where the result would be denormal. */\n"
                        "@HELPER @$V sol_sigmoid_$V(@$V x) { return 1.0f / (1.0f + @sol_exp_$V(-x)); }"},
     {"sol_wave_$V",
@@ -230,6 +255,7 @@ static void lane_functions(struct helpers *h, struct token *t, int n, enum compu
         {"log", NULL, "@log(x)"},
         {"tanh", NULL, "@tanh(x)"},
         {"erf", NULL, "@erf(x)"},
+        {"erfc", NULL, "@erfc(x)"},
         {"sin", NULL, "@sin(x)"},
         {"cos", NULL, "@cos(x)"},
         {"sigmoid", NULL, "@sol_sigmoid_f64(x)"},
