@@ -15,7 +15,7 @@ struct opened { /* of a context */
 static void close_dev(struct sol_ctx *ctx, struct dev *dev)
 {
     const bool ours = dev->forks == rt_forks();
-    heap_close(dev, ours);
+    heap_free(dev);
     for (struct queue *q; ours && (q = dev->queues);) {
         dev->queues = queue_next(q);
         queue_destroy(q);
@@ -55,7 +55,9 @@ static bool is_hanging(struct sol_ctx *ctx, void *part)
     const struct opened *o = part;
     bool hangs = false;
     for (struct dev *dev = o->devs; dev; dev = dev->next) {
-        if (dev->forks != rt_forks() || !queue_check_hanging(dev)) continue;
+        if (dev->forks != rt_forks()) continue;
+        heap_end(dev);
+        if (!queue_check_hanging(dev)) continue;
         hangs = true;
         for (struct queue *q = dev->hanging, *next; q; q = next) {
             next = queue_next(q);

@@ -5,13 +5,16 @@
 #include "device/inside.h"
 #include "rt/rt.h"
 
-#define MOST_STAGED (INT64_C(256) << 20) /* bytes of copies of the host's data that may be under way */
+/* What may be under way before the host waits: bytes of copies of its data, bytes of memory whose free is to come, and
+ * commands. So loops that never read need a bounded amount of memory. */
+#define MOST_BYTES (INT64_C(256) << 20)
+enum { MOST_COMMANDS = 1 << 16 };
 
 struct sol_heap {
     struct dev *dev;
     struct queue *q;
-    struct lock lock; /* for all below, and for the queue */
-    int64_t staged;   /* since the last wait */
+    struct lock lock;                /* for all below, and for the queue */
+    int64_t staged, freed, commands; /* since the last wait */
 };
 
 /* -- its life */
@@ -32,7 +35,9 @@ static sol_status heap_of(struct dev *dev, struct sol_heap **out_h)
             ctx_free(dev->ctx, h);
         } else {
             lock_init(&h->lock);
+            lock_take(&dev->lock, NULL, NULL);
             dev->heap = h;
+            lock_give(&dev->lock);
         }
     }
     lock_give(&dev->opening);
@@ -40,12 +45,17 @@ static sol_status heap_of(struct dev *dev, struct sol_heap **out_h)
     return status;
 }
 
-void heap_close(struct dev *dev, bool ours)
+void heap_end(struct dev *dev)
 {
     struct sol_heap *h = dev->heap;
-    if (!h) return;
-    if (ours) queue_give(h->q);
-    lock_destroy(&h->lock);
+    if (h && h->q) queue_give(h->q);
+    if (h) h->q = NULL;
+}
+
+void heap_free(struct dev *dev)
+{
+    struct sol_heap *h = dev->heap;
+    if (h) lock_destroy(&h->lock);
     ctx_free(dev->ctx, h);
 }
 
@@ -68,13 +78,23 @@ static struct queue *heap_enter(struct sol_heap *h)
     return h->q;
 }
 
+void heap_mend(struct dev *dev)
+{
+    lock_take(&dev->lock, NULL, NULL);
+    struct sol_heap *h = dev->heap;
+    lock_give(&dev->lock);
+    if (!h || !h->q || !queue_hangs(h->q)) return;
+    queue_mend(heap_enter(h));
+    lock_give(&h->lock);
+}
+
 /* After a failure the queue reports it here, and goes on. */
 static sol_status heap_leave(struct sol_heap *h, sol_status status, bool wait)
 {
-    if (wait || status) {
+    if (wait || status || ++h->commands > MOST_COMMANDS) {
         const sol_status waited = queue_wait(h->q, NULL);
         if (!status) status = waited;
-        h->staged = 0;
+        h->staged = h->freed = h->commands = 0;
     } else {
         queue_flush(h->q);
     }
@@ -99,8 +119,21 @@ sol_status sol_heap_wait(struct sol_heap *h)
 
 /* -- memory */
 
+/* Is so much about to be freed that new memory should wait for it? Or does the device hang, which the heap's
+ * queue may have to report? */
+static bool should_wait(struct sol_heap *h)
+{
+    heap_enter(h);
+    const bool much = h->freed > MOST_BYTES || h->commands > MOST_COMMANDS;
+    lock_give(&h->lock);
+    return much || dev_hangs(h->dev);
+}
+
 sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p)
 {
+    *out_p = 0;
+    TRY(dev_check_process(h->dev));
+    if (should_wait(h)) TRY(sol_heap_wait(h));
     sol_status status = dev_alloc(h->dev, bytes, out_p);
     if (status == SOL_ERR_NOMEM) { /* memory whose free is still to come */
         TRY(sol_heap_wait(h));
@@ -121,6 +154,8 @@ void sol_heap_free(struct sol_heap *h, uint64_t p)
 {
     if (!p || h->dev->forks != rt_forks()) return;
     struct queue *q = heap_enter(h);
+    h->freed += memory_bytes(h->dev, p);
+    h->commands++;
     queue_free(q, p);
     queue_flush(q);
     lock_give(&h->lock);
@@ -135,7 +170,7 @@ sol_status sol_heap_write(struct sol_heap *h, uint64_t to, const void *data, int
     TRY(dev_check_process(h->dev));
     struct queue *q = heap_enter(h);
     h->staged += bytes;
-    const bool full = h->staged > MOST_STAGED;
+    const bool full = h->staged > MOST_BYTES;
     return heap_leave(h, full ? queue_add(q, &c) : queue_add_copied(q, &c), full);
 }
 

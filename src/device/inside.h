@@ -81,6 +81,7 @@ struct dev {
 sol_status memory_take(struct dev *dev, int64_t bytes, sol_ptr *out_p);
 sol_status memory_back(struct dev *dev, sol_ptr p, struct sol_failure *out_why);
 void memory_drop(struct dev *dev, sol_ptr p);
+int64_t memory_bytes(struct dev *dev, sol_ptr p);
 void memory_keep_free(struct dev *dev, sol_ptr p, struct entry *e);
 struct entry *memory_take_free(struct dev *dev, sol_ptr p);
 /* What the device calls the address of so many bytes; 0: of a place, perhaps outside of the memory, from which kernels
@@ -89,10 +90,16 @@ sol_status memory_resolve(struct dev *dev, sol_ptr p, int64_t bytes, sol_ptr *ou
 void memory_empty_pool(struct dev *dev);
 void memory_free_all(struct dev *dev);
 /* heap.c */
-void heap_close(struct dev *dev, bool ours); /* ours: this process opened the device */
+void heap_mend(struct dev *dev); /* queue_mend of the heap's queue, if it hangs */
+/* The context ends: waits for the heap's queue, and gives it back. */
+void heap_end(struct dev *dev);
+void heap_free(struct dev *dev);
 /* queue.c */
 void queue_destroy(struct queue *q);
 struct queue *queue_next(struct queue *q); /* of a list */
+bool queue_hangs(struct queue *q);
+/* If the device has ended a hang that a wait has reported, the queue works again. */
+void queue_mend(struct queue *q);
 /* Fails while the device has not ended what hangs. Afterwards its queues are used again. */
 sol_status queue_check_hanging(struct dev *dev);
 void queue_abandon(struct queue *q); /* its context ends: what the device may still use is never freed */

@@ -94,12 +94,18 @@ static sol_status from_device(struct dev *dev, int64_t bytes, sol_ptr *out_raw, 
     return dev->type->alloc(dev->device, bytes, out_raw, out_why);
 }
 
+int64_t memory_bytes(struct dev *dev, sol_ptr p)
+{
+    lock_take(&dev->lock, NULL, NULL);
+    const int64_t bytes = dev->memory[reference_of(p)].bytes;
+    lock_give(&dev->lock);
+    return bytes;
+}
+
 sol_status memory_back(struct dev *dev, sol_ptr p, struct sol_failure *out_why)
 {
     sol_ptr raw = 0;
-    lock_take(&dev->lock, NULL, NULL);
-    int64_t bytes = dev->memory[reference_of(p)].bytes;
-    lock_give(&dev->lock);
+    int64_t bytes = memory_bytes(dev, p);
     struct spare *spare = from_pool(dev, bytes);
     if (spare) {
         raw = spare->raw;

@@ -27,6 +27,7 @@ struct queue {
     bool stop, failed;
     struct sol_failure failure; /* if failed: the first one, as people read it */
     bool hung;                  /* failed because the device has not ended a command, and it still has not */
+    bool told;                  /* a wait has reported that */
     bool abandoned;             /* the context has ended: its thread ends, and frees nothing */
     const struct entry *now;    /* what the thread waits for */
 
@@ -88,6 +89,7 @@ static void hang(struct queue *q, const struct entry *e)
                 (long long)(q->dev->limit_ns / 1000000000));
     fail_locked(q, e, SOL_ERR_RUN, &why);
     q->hung = true;
+    q->told = false;
     lock_take(&q->dev->lock, NULL, NULL);
     q->dev->nhanging++;
     lock_give(&q->dev->lock);
@@ -100,7 +102,7 @@ static void wait_for_thread(struct queue *q)
         struct timespec end;
         const int64_t before = q->done;
         int error = 0;
-        clock_gettime(CLOCK_REALTIME, &end);
+        clock_gettime(CLOCK_MONOTONIC, &end);
         end.tv_sec += (time_t)(q->dev->limit_ns / 1000000000);
         while (q->done == before && error != ETIMEDOUT)
             error = q->dev->limit_ns ? pthread_cond_timedwait(&q->lock.changed, &q->lock.mutex, &end)
@@ -413,10 +415,7 @@ void queue_give(struct queue *q)
     struct dev *dev = q->dev;
     if (dev->forks != rt_forks()) return;                           /* it is the parent's */
     if (q->waited < q->added || has_failed(q)) queue_wait(q, NULL); /* otherwise nothing is under way */
-    lock_take(&q->lock, NULL, NULL);
-    const bool hung = q->hung;
-    lock_give(&q->lock);
-    struct queue **list = hung ? &dev->hanging : &dev->queues;
+    struct queue **list = queue_hangs(q) ? &dev->hanging : &dev->queues;
     lock_take(&dev->lock, NULL, NULL);
     q->next = *list;
     *list = q;
@@ -451,6 +450,7 @@ static sol_status add(struct queue *q, const struct sol_command *c,
                       struct entry *(*make)(struct sol_ctx *ctx, const struct sol_command *c))
 {
     TRY(dev_check_process(q->dev));
+    queue_mend(q);
     if (has_failed(q)) return ctx_fail(q->dev->ctx, q->failure.status, "%s", q->failure.text);
     struct entry *e = make(q->dev->ctx, c);
     if (!e) return ctx_fail(q->dev->ctx, SOL_ERR_NOMEM, "out of memory: a command for device %s", q->dev->name);
@@ -511,24 +511,27 @@ void queue_flush(struct queue *q)
     if (list) drain(q, list);
 }
 
-/* Behind a failure the device's stream is in an unknown state. */
-static sol_status take_failure(struct queue *q, struct sol_failure *out_failure)
+/* Behind a failure the device's stream is in an unknown state. If there is no new one, the queue stays failed. Nothing
+ * is under way. */
+static void reopen(struct queue *q)
 {
-    struct sol_ctx *ctx = q->dev->ctx;
-    if (!q->failed) return SOL_OK;
-    const struct sol_failure failure = q->failure;
-    q->failed = false;
-    if (out_failure) *out_failure = failure;
     if (q->stream) q->dev->type->unqueue(q->stream);
-    const sol_status reopened = open_stream(q);
-    if (reopened) {
-        q->failed = true;
-        q->failure = failure;
-    }
-    return ctx_fail(ctx, failure.status, "%s", failure.text);
+    const bool failed = open_stream(q) != SOL_OK;
+    lock_take(&q->lock, NULL, NULL);
+    q->failed = failed;
+    lock_give(&q->lock);
 }
 
-/* Has the device ended what hung? */
+/* Reports the failure of a queue that has one. */
+static sol_status take_failure(struct queue *q, struct sol_failure *out_failure)
+{
+    const struct sol_failure failure = q->failure;
+    if (out_failure) *out_failure = failure;
+    reopen(q);
+    return ctx_fail(q->dev->ctx, failure.status, "%s", failure.text);
+}
+
+/* Has the device ended what hung? The queue hangs. */
 static bool has_ended(struct queue *q)
 {
     struct sol_failure why = failure_new();
@@ -545,6 +548,22 @@ static bool has_ended(struct queue *q)
     return true;
 }
 
+bool queue_hangs(struct queue *q)
+{
+    lock_take(&q->lock, NULL, NULL);
+    const bool hung = q->hung;
+    lock_give(&q->lock);
+    return hung;
+}
+
+void queue_mend(struct queue *q)
+{
+    lock_take(&q->lock, NULL, NULL);
+    const bool told = q->hung && q->told;
+    lock_give(&q->lock);
+    if (told && has_ended(q)) reopen(q);
+}
+
 sol_status queue_check_hanging(struct dev *dev)
 {
     lock_take(&dev->lock, NULL, NULL);
@@ -553,13 +572,14 @@ sol_status queue_check_hanging(struct dev *dev)
     dev->hanging = NULL;
     lock_give(&dev->lock);
     if (!hangs) return SOL_OK;
+    heap_mend(dev);
     sol_status status = SOL_OK;
     for (struct queue *q = list, *next; q; q = next) {
         next = q->next;
         if (!has_ended(q))
             status = ctx_fail(dev->ctx, q->failure.status, "%s", q->failure.text);
         else
-            take_failure(q, NULL); /* its call has reported it */
+            reopen(q); /* its call has reported the failure */
         queue_give(q);
     }
     if (status || !dev_hangs(dev)) return status;
@@ -570,11 +590,13 @@ sol_status queue_check_hanging(struct dev *dev)
 sol_status queue_wait(struct queue *q, struct sol_failure *out_failure)
 {
     TRY(dev_check_process(q->dev));
+    queue_mend(q);
     queue_flush(q);
     if (!q->threaded) finish(q);
     lock_take(&q->lock, NULL, NULL);
     wait_for_thread(q);
     const bool failed = q->failed, hung = q->hung;
+    q->told = hung;
     q->waited = q->added;
     lock_give(&q->lock);
     if (hung && out_failure) *out_failure = q->failure;

@@ -1,14 +1,20 @@
 /* A lock that survives fork(). In a child process, a thread of the parent that does not exist there may hold it. The
  * first thread of the child that takes the lock therefore resets it. */
 #include <sched.h>
+#include <time.h>
 
 #include "rt/lock.h"
 #include "rt/rt.h"
 
+/* Timed waits end by the clock of clock_ns, which nobody sets. */
 static void make(struct lock *l)
 {
+    pthread_condattr_t attr;
     pthread_mutex_init(&l->mutex, NULL);
-    pthread_cond_init(&l->changed, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->changed, &attr);
+    pthread_condattr_destroy(&attr);
 }
 
 void lock_init(struct lock *l)
