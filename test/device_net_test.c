@@ -1,4 +1,5 @@
 /* Networks on the device far: they compute what they compute here, and failures of the device lose nothing. */
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,6 +271,59 @@ static void a_program_ends_with_work(void **state)
     assert_int_equal(status, 0);
 }
 
+/* What is freed is overwritten. */
+static void *overwriting(void *user, void *p, size_t bytes)
+{
+    (void)user;
+    if (bytes) return realloc(p, bytes);
+    if (p) memset(p, 0x3f, malloc_usable_size(p));
+    free(p);
+    return NULL;
+}
+
+/* A device that hangs goes on with the sizes and times of a call that has failed, and whose memory on the host is freed
+ * by then. */
+static void a_hang_outlives_its_call(void **state)
+{
+    static const char text[] = "graph \"d\"\ndim #0 \"n\" hint=2 min=1 max=100000\ninput %0:f32[#0 16] \"x\"\n"
+                               "%1 = exp(%0)\noutput %1 \"y\"\n";
+    static float x[1000 * 16], y[1000 * 16];
+    struct sol_ctx_options o = {.size = sizeof o, .reallocate = overwriting};
+    int64_t before = 0;
+    (void)state;
+    for (int hangs = 0; hangs < 2; hangs++) {
+        struct sol_graph *g;
+        struct sol_net *net;
+        struct sol_params *params;
+        struct sol_ctx *c;
+        char options[80];
+        assert_int_equal(sol_ctx_create(&o, &c), SOL_OK);
+        snprintf(options, sizeof options, "far.hang_ms=2500,far.hang_at=%lld", hangs ? (long long)before + 2 : 0);
+        assert_int_equal(sol_config_set(c, "device::timeout", "1"), SOL_OK);
+        assert_int_equal(sol_config_set(c, "device::options", options), SOL_OK);
+        assert_int_equal(sol_config_set(c, "profile", "1"), SOL_OK);
+        assert_int_equal(sol_device_select(c, "far"), SOL_OK);
+        if (sol_graph_parse(c, text, &g) || sol_compile(c, g, &net)) fail_msg("%s", sol_error(c));
+        assert_int_equal(sol_params_create(net, &params), SOL_OK);
+        struct sol_call call = {
+            .dims = (int64_t[]){2}, .inputs = (const void *[]){x}, .outputs = (void *[]){y}, .threads = 1};
+        struct sol_call large = call;
+        large.dims = (int64_t[]){1000};
+        if (sol_net_run_at(net, params, &call)) fail_msg("%s", sol_error(c));
+        before = operations(far_dev(c));
+        assert_int_equal(sol_net_run_at(net, params, &call), hangs ? SOL_ERR_RUN : SOL_OK);
+        assert_int_equal(sol_net_run_at(net, params, &large), hangs ? SOL_ERR_RUN : SOL_OK);
+        for (int64_t start = clock_ns(); sol_net_run_at(net, params, &large); usleep(10000))
+            if (clock_ns() - start > INT64_C(60000000000)) fail_msg("%s", sol_error(c));
+        assert_true(y[0] == 1 && y[999 * 16] == 1);
+        sol_params_destroy(params);
+        sol_net_destroy(net);
+        sol_graph_destroy(g);
+        assert_int_equal(dev_bytes(far_dev(c)), 0);
+        sol_ctx_destroy(c);
+    }
+}
+
 static void *drop_elsewhere(void *user)
 {
     drop_cnn(user);
@@ -351,6 +405,7 @@ int main(void)
         cmocka_unit_test(failures_lose_nothing),
         cmocka_unit_test(the_step_that_fails_is_named),
         cmocka_unit_test(a_hang_ends_a_call),
+        cmocka_unit_test(a_hang_outlives_its_call),
         cmocka_unit_test(all_ends_while_a_device_hangs),
         cmocka_unit_test(a_program_ends_with_work),
         cmocka_unit_test(another_thread_frees),

@@ -130,6 +130,7 @@ struct sol_run {
     const uint64_t *seeds;
     int32_t nseed, threads;
     int64_t *step_ns; /* NULL, or by step of the program: receives the time of each step that ran */
+    int32_t nsize;    /* of sizes */
 };
 struct sol_command {
     int32_t kind;      /* enum sol_command_kind */
@@ -143,7 +144,7 @@ struct sol_command {
     int64_t room;
     uint8_t value; /* FILL */
     /* Copied by submit, with the arrays that they point to; kernel, code, sizes and step_ns live until the command is
-     * done. */
+     * done. SOL keeps them, and `ns`, as long as a device that hangs may use them. */
     const struct sol_launch *launch;
     const struct sol_run *run;
     void (*call)(void *user); /* HOST */

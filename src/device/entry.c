@@ -38,14 +38,22 @@ static bool copy_launch(struct sol_ctx *ctx, struct entry *e, const struct sol_l
 static bool copy_run(struct sol_ctx *ctx, struct entry *e, const struct sol_run *r)
 {
     const size_t bases = (size_t)r->nbase * sizeof *r->base, seeds = (size_t)r->nseed * sizeof *r->seeds;
-    const size_t steps = r->only ? (size_t)(r->first + r->count) : 0;
-    char *memory = ctx_try(ctx, bases + seeds + steps);
+    const size_t sizes = (size_t)r->nsize * sizeof *r->sizes, end = (size_t)(r->first + r->count);
+    const size_t times = r->step_ns ? end * sizeof *r->step_ns : 0, steps = r->only ? end : 0;
+    char *memory = ctx_try(ctx, bases + seeds + sizes + times + steps), *at = memory;
     if (!memory) return false;
     e->arrays = memory;
     e->run = *r;
-    if (bases) e->run.base = memcpy(memory, r->base, bases);
-    if (seeds) e->run.seeds = memcpy(memory + bases, r->seeds, seeds);
-    if (steps) e->run.only = memcpy(memory + bases + seeds, r->only, steps);
+    e->out_step_ns = r->step_ns;
+    if (bases) e->run.base = memcpy(at, r->base, bases);
+    at += bases;
+    if (seeds) e->run.seeds = memcpy(at, r->seeds, seeds);
+    at += seeds;
+    if (sizes) e->run.sizes = memcpy(at, r->sizes, sizes);
+    at += sizes;
+    if (times) e->run.step_ns = memset(at, 0, times);
+    at += times;
+    if (steps) e->run.only = memcpy(at, r->only, steps);
     e->c.run = &e->run;
     return true;
 }
@@ -54,7 +62,8 @@ struct entry *entry_make(struct sol_ctx *ctx, const struct sol_command *c)
 {
     struct entry *e = ctx_try(ctx, sizeof *e);
     if (!e) return NULL;
-    *e = (struct entry){.c = *c};
+    *e = (struct entry){.c = *c, .out_ns = c->ns};
+    if (c->ns) e->c.ns = &e->ns;
     const bool copied = c->kind == SOL_COMMAND_LAUNCH ? copy_launch(ctx, e, c->launch)
                         : c->kind == SOL_COMMAND_RUN  ? copy_run(ctx, e, c->run)
                                                       : true;
@@ -171,9 +180,18 @@ void entry_drop(struct entry *e)
     for (struct entry *p = e; p; p = p == e ? e->packed : p->next) p->c.kind = SOL_COMMAND_FREE; /* reads nothing */
 }
 
+static void deliver_times(const struct entry *e)
+{
+    if (e->out_ns) *e->out_ns = e->ns;
+    if (e->c.kind != SOL_COMMAND_RUN || !e->out_step_ns) return;
+    const size_t first = (size_t)e->run.first, n = (size_t)e->run.count;
+    memcpy(e->out_step_ns + first, e->run.step_ns + first, n * sizeof *e->out_step_ns);
+}
+
 void entry_deliver(const struct entry *e)
 {
     int64_t at = 0;
+    deliver_times(e);
     if (!e->staging || e->c.kind != SOL_COMMAND_READ) return;
     for (const struct entry *p = e; p; p = p == e ? e->packed : p->next) {
         memcpy(p->c.host, e->staging + at, (size_t)p->c.bytes);

@@ -14,7 +14,11 @@ struct entry {
         struct sol_launch launch;
         struct sol_run run;
     };
-    void *arrays; /* arguments, addresses and steps, or data to write */
+    void *arrays; /* arguments, addresses, sizes and steps, or data to write */
+    int64_t ns;   /* the device's time */
+    /* Where times go when the command is done, NULL: nowhere. The device has places of the entry, because a caller does
+     * not wait for a device that hangs. */
+    int64_t *out_ns, *out_step_ns;
 };
 
 /* A copy of the command. NULL: out of memory. */
@@ -27,7 +31,7 @@ void entry_pack(struct sol_ctx *ctx, struct entry *list, bool all);
 /* The command with addresses of the device. It points into the entry. */
 sol_status entry_resolve(struct dev *dev, struct entry *e, struct sol_command *out_c, struct sol_failure *out_why);
 void entry_drop(struct entry *e); /* it will not be executed */
-/* What was read goes where it belongs. */
+/* What was read, and times, go where they belong. */
 void entry_deliver(const struct entry *e);
 /* Frees an entry. Returns how many were one. */
 int64_t entry_finish(struct sol_ctx *ctx, struct entry *e);

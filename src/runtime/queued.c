@@ -222,6 +222,7 @@ static sol_status add_run(const struct away *a, int first, int end)
                               .base = a->s->bases,
                               .scratch = pointer(&a->s->scratch),
                               .sizes = a->s->sizes,
+                              .nsize = m->nsize,
                               .seeds = seeds,
                               .nseed = COUNT_OF(seeds),
                               .threads = a->c->threads,
