@@ -1,6 +1,7 @@
 /* Networks on the device far: they compute what they compute here, and failures of the device lose nothing. */
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +10,23 @@
 
 #include "context.h"
 #include "device/device.h"
+#include "fail_alloc.h"
 
 static struct sol_ctx *far_ctx(const char *options)
 {
     struct sol_ctx *c;
     assert_int_equal(sol_ctx_create(NULL, &c), SOL_OK);
+    assert_int_equal(sol_config_set(c, "device::options", options), SOL_OK);
+    assert_int_equal(sol_device_select(c, "far"), SOL_OK);
+    return c;
+}
+
+/* The same, whose memory is counted. */
+static struct sol_ctx *counted_ctx(struct fail_alloc *memory, const char *options)
+{
+    struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = memory};
+    struct sol_ctx *c;
+    assert_int_equal(sol_ctx_create(&o, &c), SOL_OK);
     assert_int_equal(sol_config_set(c, "device::options", options), SOL_OK);
     assert_int_equal(sol_device_select(c, "far"), SOL_OK);
     return c;
@@ -324,6 +337,18 @@ static void a_hang_outlives_its_call(void **state)
     }
 }
 
+struct killer {
+    int pid, after_us;
+};
+
+static void *kill_soon(void *user)
+{
+    const struct killer *k = user;
+    usleep((useconds_t)k->after_us);
+    kill(k->pid, SIGKILL);
+    return NULL;
+}
+
 static void *drop_elsewhere(void *user)
 {
     drop_cnn(user);
@@ -343,6 +368,55 @@ static void another_thread_frees(void **state)
         assert_int_equal(dev_bytes(far_dev(c)), 0);
     }
     sol_ctx_destroy(c);
+}
+
+/* A process that serves as a device is killed while it works: calls are right or report it, and contexts end. */
+static void a_device_disappears(void **state)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    skip(); /* a plug-in and a server that are instrumented do not load code that is not */
+#endif
+    static const char script[] = BUILD_ROOT "/remote-server.sh", pid_file[] = BUILD_ROOT "/remote-server.pid";
+    char plugin[] = BUILD_ROOT "/libremote.so";
+    struct cnn *here = make_cnn(ctx);
+    float y[OUT];
+    (void)state;
+    assert_int_equal(run_cnn(here, here->y), SOL_OK);
+    FILE *f = fopen(script, "w");
+    fprintf(f, "echo $$ > %s\nexec %s/sol-remote-server \"$@\"\n", pid_file, BUILD_ROOT);
+    fclose(f);
+    for (int round = 0; round < 2; round++) { /* the second context gets a new server */
+        struct sol_ctx *c;
+        int pid = 0, good = 0, status = 0;
+        assert_int_equal(sol_ctx_create(NULL, &c), SOL_OK);
+        assert_int_equal(sol_config_set(c, "device::plugins", plugin), SOL_OK);
+        assert_int_equal(sol_config_set(c, "device::options",
+                                        "remote.memory=10000000,remote.server=sh " BUILD_ROOT "/remote-server.sh"),
+                         SOL_OK);
+        if (sol_device_select(c, "remote")) fail_msg("%s", sol_error(c));
+        struct cnn *n = make_cnn(c);
+        f = fopen(pid_file, "r");
+        assert_non_null(f);
+        assert_int_equal(fscanf(f, "%d", &pid), 1);
+        fclose(f);
+        struct killer k = {.pid = pid, .after_us = 20000};
+        pthread_t thread;
+        if (run_cnn(n, n->y)) fail_msg("%s", sol_error(c));
+        assert_int_equal(pthread_create(&thread, NULL, kill_soon, &k), 0);
+        for (const int64_t start = clock_ns(); !(status = run_cnn(n, y)); good++) {
+            assert_memory_equal(y, n->y, sizeof y);
+            if (clock_ns() - start > INT64_C(60000000000)) fail_msg("the server lives");
+        }
+        pthread_join(thread, NULL);
+        assert_true(good > 0);
+        assert_int_equal(status, SOL_ERR_RUN);
+        if (!strstr(sol_error(c), "the server has ended")) fail_msg("%s", sol_error(c));
+        assert_int_equal(run_cnn(n, y), SOL_ERR_RUN);
+        drop_cnn(n);
+        assert_int_equal(dev_bytes(far_dev(c)), 0);
+        sol_ctx_destroy(c);
+    }
+    drop_cnn(here);
 }
 
 enum { THREADS = 8 };
@@ -367,11 +441,13 @@ static void *call_often(void *user)
     return NULL;
 }
 
-/* Calls from many threads with random failures: each is right or reports an error, and nothing is lost. */
+/* Calls from many threads with random failures: each is right or reports an error, and nothing is lost or leaked, of
+ * the device or of the host. `make test-all` makes 10,000 calls. */
 static void failures_lose_nothing(void **state)
 {
     const char *calls = getenv("SOL_DEVICE_CALLS");
-    struct sol_ctx *c = far_ctx("far.fail=60,far.delay=30");
+    struct fail_alloc memory = {.fail_at = -1};
+    struct sol_ctx *c = counted_ctx(&memory, "far.fail=60,far.delay=30");
     struct cnn *here = make_cnn(ctx), *n;
     pthread_t thread[THREADS];
     struct stress s[THREADS];
@@ -389,11 +465,13 @@ static void failures_lose_nothing(void **state)
         good += s[i].good;
         failed += s[i].failed;
     }
+    print_message("%d calls were right, %d failed\n", good, failed);
     assert_true(good > 0 && failed > 0);
     drop_cnn(here);
     drop_cnn(n);
     assert_int_equal(dev_bytes(far_dev(c)), 0);
     sol_ctx_destroy(c);
+    assert_int_equal(memory.alive, 0);
 }
 
 int main(void)
@@ -409,6 +487,7 @@ int main(void)
         cmocka_unit_test(all_ends_while_a_device_hangs),
         cmocka_unit_test(a_program_ends_with_work),
         cmocka_unit_test(another_thread_frees),
+        cmocka_unit_test(a_device_disappears),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

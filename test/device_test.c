@@ -86,6 +86,28 @@ static void plugins_add_types(void **state)
     assert_string_equal(sol_error(ctx), "device absent: it is not there: no board 'mine'; code for it can be made");
 }
 
+/* The exit status of sol-device-test, whose output must contain `text`. */
+static int checker(const char *arguments, const char *text)
+{
+    char command[1000], out[4000] = "";
+    snprintf(command, sizeof command, BUILD_ROOT "/../cli/sol-device-test %s 2>&1", arguments);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    out[fread(out, 1, sizeof out - 1, f)] = 0;
+    const int status = pclose(f);
+    if (!WIFEXITED(status) || !strstr(out, text)) fail_msg("%s", out);
+    return WEXITSTATUS(status);
+}
+
+/* Good is only what was checked. */
+static void the_checker_checks_something(void **state)
+{
+    (void)state;
+    assert_int_equal(checker("-k no_such_check far", "no check contains 'no_such_check'"), 2);
+    assert_int_equal(checker(BUILD_ROOT "/libsol_empty_plugin.so", "it has no device type"), 1);
+    assert_int_equal(checker("-k info far", "1 ok, 0 wrong"), 0);
+}
+
 /* -- queues */
 
 static struct sol_ctx *far_ctx(const char *options)
@@ -589,6 +611,7 @@ int main(void)
         cmocka_unit_test(the_processor_is_a_device),
         cmocka_unit_test(a_device_that_is_not_there_is_rejected),
         cmocka_unit_test(plugins_add_types),
+        cmocka_unit_test(the_checker_checks_something),
         cmocka_unit_test(memory_moves),
         cmocka_unit_test(small_copies_are_packed),
         cmocka_unit_test(freed_memory_is_used_again),

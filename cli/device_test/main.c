@@ -16,8 +16,8 @@ static const char usage[] =
     "-k WORD  only checks that contain this word\n"
     "-l       lists the checks\n"
     "\n"
-    "SOL_DEVICE_OPTIONS has options of devices. Exits with 0 if all is good, 1 if something is wrong, 2 for a wrong\n"
-    "command, and 77 if the device is not there.\n";
+    "SOL_DEVICE_OPTIONS has options of devices. Exits with 0 if all is good, 1 if something is wrong (also a plug-in\n"
+    "without types), 2 for a wrong command (also a WORD that no check contains), and 77 if the device is not there.\n";
 
 static const struct {
     const char *part;
@@ -98,6 +98,20 @@ static bool wanted(const struct check *c, const char *word)
     return !word || strstr(c->function, word) || strstr(c->contract, word);
 }
 
+static int matches(const struct check *checks, const char *word)
+{
+    int n = 0;
+    for (const struct check *c = checks; c->function; c++) n += wanted(c, word);
+    return n;
+}
+
+static bool is_known(const char *word)
+{
+    int n = matches(first_checks, word);
+    for (int i = 0; i < COUNT_OF(parts); i++) n += matches(parts[i].checks, word);
+    return n;
+}
+
 static void run_checks(struct bench *b, const struct check *checks, const char *word, struct counts *n)
 {
     for (const struct check *c = checks; c->function; c++)
@@ -153,6 +167,10 @@ static int check_plugin(struct sol_ctx *ctx, const char *path, const char *word)
         const int one = check_device(ctx, type->name, word);
         if (!result || one == SOME_WRONG) result = one;
     }
+    if (!devices_at(d, before) && !rejected) {
+        printf("WRONG    plug-in   %s: it has no device type: sol_device_plugin(0) returns NULL\n", path);
+        return SOME_WRONG;
+    }
     return rejected ? SOME_WRONG : result;
 }
 
@@ -181,6 +199,10 @@ int main(int argc, char **argv)
         if (o == '?') return fputs(usage, stderr), USAGE;
     }
     if (argc != optind + 1) return fputs(usage, stderr), USAGE;
+    if (!is_known(word)) {
+        fprintf(stderr, "sol-device-test: no check contains '%s': -l lists them\n", word);
+        return USAGE;
+    }
     if (sol_ctx_create(NULL, &ctx) || sol_config_set(ctx, "autotune", "off")) return SOME_WRONG;
     const char *device = argv[optind];
     const int result = is_path(device) ? check_plugin(ctx, device, word) : check_device(ctx, device, word);

@@ -45,17 +45,24 @@ static enum verdict too_much_is_refused(struct bench *b)
     return GOOD;
 }
 
-/* More than the device has in all, if pieces were not given back. */
+/* More than the device has in all, if pieces were not given back: eighths of it, or less if somebody else has the rest.
+ */
 static enum verdict freed_memory_is_free(struct bench *b)
 {
-    const int64_t bytes = b->info.memory > 0 ? MIN(b->info.memory / 8, INT64_C(64) << 20) : INT64_C(1) << 20;
+    const int64_t memory = b->info.memory > 0 ? b->info.memory : INT64_C(32) << 20;
+    int64_t bytes = memory / 8;
     struct sol_failure why = failure_new();
-    for (int i = 0; i < 40; i++) {
-        sol_ptr raw;
-        const sol_status status = b->type->alloc(b->device, bytes, &raw, &why);
-        WANT(!status, "memory that was freed before", "allocation %d of %lld bytes: %s", i, (long long)bytes, why.text);
+    sol_ptr raw;
+    while (b->type->alloc(b->device, bytes, &raw, &why) && bytes > memory / 512) bytes /= 2;
+    for (int64_t all = bytes; raw && all < memory + memory / 4; all += bytes) {
         b->type->free(b->device, raw);
+        why = failure_new();
+        const sol_status status = b->type->alloc(b->device, bytes, &raw, &why);
+        WANT(!status, "memory that was freed before", "%lld bytes after %lld in all: %s", (long long)bytes,
+             (long long)all, why.text);
     }
+    WANT(raw, "some memory", "none of %lld bytes: %s", (long long)bytes, why.text);
+    b->type->free(b->device, raw);
     return GOOD;
 }
 

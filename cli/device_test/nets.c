@@ -310,15 +310,25 @@ static enum verdict too_large_is_reported(struct bench *b)
     return GOOD;
 }
 
-/* Queues that are given back, and a context that ends, while the device has commands. */
-static enum verdict contexts_end(struct bench *b)
+/* A context that knows the bench's devices. */
+static sol_status other_ctx(const struct bench *b, struct sol_ctx **out_ctx)
+{
+    static const char *const keys[] = {"device::plugins", "device::options"};
+    sol_status status = sol_ctx_create(NULL, out_ctx);
+    for (int i = 0; i < COUNT_OF(keys) && !status; i++)
+        status = sol_config_set(*out_ctx, keys[i], sol_config_get(b->ctx, keys[i]));
+    return status;
+}
+
+/* Queues that are given back while the device has commands. */
+static enum verdict queues_are_given_back(struct bench *b)
 {
     static const char bytes[50000] = {1, 2, 3};
     struct sol_ctx *ctx;
     struct dev *dev;
     struct queue *q;
     sol_ptr p;
-    sol_status status = sol_ctx_create(NULL, &ctx);
+    sol_status status = other_ctx(b, &ctx);
     if (!status) status = dev_get(ctx, b->type, b->index, &dev);
     for (int round = 0; round < 3 && !status; round++) {
         status = queue_take(dev, &q);
@@ -338,6 +348,24 @@ static enum verdict contexts_end(struct bench *b)
     return GOOD;
 }
 
+/* Nobody waits for the last commands of a heap. */
+static enum verdict a_context_ends_with_work(struct bench *b)
+{
+    static const char bytes[50000] = {1, 2, 3};
+    char name[100];
+    struct sol_ctx *ctx;
+    struct sol_heap *h;
+    uint64_t p;
+    snprintf(name, sizeof name, "%s:%d", b->type->name, b->index);
+    sol_status status = other_ctx(b, &ctx);
+    if (!status) status = sol_heap_open(ctx, name, &h);
+    if (!status) status = sol_heap_alloc(h, sizeof bytes, &p);
+    for (int i = 0; i < 30 && !status; i++) status = sol_heap_write(h, p, bytes, sizeof bytes);
+    WANT(!status, "success", "%s", sol_error(ctx));
+    sol_ctx_destroy(ctx);
+    return GOOD;
+}
+
 const struct check net_checks[] = {
     {"inference", "networks compute what the interpreter computes", inference},
     {"training", "gradients are those of the interpreter", training},
@@ -345,6 +373,7 @@ const struct check net_checks[] = {
     {"inference", "one program serves all sizes", sizes_vary},
     {"errors", "bad data is reported, and the next call is not concerned", bad_data_is_reported},
     {"errors", "a network that does not fit into memory is refused, and a small one then runs", too_large_is_reported},
-    {"close", "a context ends while commands are under way", contexts_end},
+    {"close", "queues are given back while commands are under way", queues_are_given_back},
+    {"close", "a context ends while commands are under way", a_context_ends_with_work},
     {0},
 };

@@ -179,11 +179,27 @@ static int connect_to(const char *path, struct sol_failure *out_why)
     return -1;
 }
 
+/* Returns what waitpid says of a program that ends. */
+static int wait_for(pid_t pid)
+{
+    int state = 0;
+    while (waitpid(pid, &state, 0) < 0 && errno == EINTR) continue;
+    return state;
+}
+
+static bool says_something(int fd)
+{
+    char line[16];
+    ssize_t n;
+    while ((n = read(fd, line, sizeof line)) < 0 && errno == EINTR) continue;
+    return n > 0;
+}
+
 /* Starts the server, and waits for its first line. */
 static sol_status start(struct sol_device *d, char *command, const char *memory, struct sol_failure *out_why)
 {
     int in[2], out[2];
-    char *words[MOST_WORDS], line[16];
+    char *words[MOST_WORDS];
     posix_spawn_file_actions_t actions;
     int n = 0;
     split(command, words);
@@ -202,11 +218,11 @@ static sol_status start(struct sol_device *d, char *command, const char *memory,
     posix_spawn_file_actions_destroy(&actions);
     close(in[0]), close(out[1]);
     d->input = in[1];
-    const bool ready = !error && read(out[0], line, sizeof line) > 0;
+    const bool ready = !error && says_something(out[0]);
     close(out[0]);
     if (ready) return SOL_OK;
     close(d->input);
-    if (!error) waitpid(d->server, NULL, 0);
+    if (!error) wait_for(d->server);
     return fail(out_why, SOL_ERR_RUN, "the server '%s' does not start: %s", words[0],
                 error ? strerror(error) : "it ended at once");
 }
@@ -214,7 +230,7 @@ static sol_status start(struct sol_device *d, char *command, const char *memory,
 static void stop(struct sol_device *d)
 {
     close(d->input);
-    waitpid(d->server, NULL, 0);
+    wait_for(d->server);
 }
 
 static sol_status remote_open(const struct sol_device_type *type, const struct sol_host *host, int index,
@@ -303,7 +319,6 @@ static sol_status run_compiler(const struct files *f, const char *compiler, cons
     char command[COMMAND_BYTES], *words[MOST_WORDS];
     posix_spawn_file_actions_t actions;
     pid_t pid;
-    int state = 0;
     snprintf(command, sizeof command, "%s %s -w -shared -o %s %s -lm", compiler, flags, f->object, f->source);
     split(command, words);
     posix_spawn_file_actions_init(&actions);
@@ -312,7 +327,7 @@ static sol_status run_compiler(const struct files *f, const char *compiler, cons
     posix_spawn_file_actions_destroy(&actions);
     if (error)
         return fail(out_why, SOL_ERR_COMPILER, "compiler '%s' (option remote.compiler): %s", compiler, strerror(error));
-    while (waitpid(pid, &state, 0) < 0 && errno == EINTR) continue;
+    const int state = wait_for(pid);
     if (WIFEXITED(state) && !WEXITSTATUS(state)) return SOL_OK;
     size_t n;
     char *text = file_text(f->log, 700, &n);

@@ -3,6 +3,7 @@
 #ifndef REMOTE_H
 #define REMOTE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +19,7 @@ enum request {
     REMOTE_READ,   /* n bytes of b; answer: the bytes */
     REMOTE_COPY,   /* n bytes of b to a */
     REMOTE_FILL,   /* n bytes at a with the value b */
-    REMOTE_RUN     /* struct remote_run and its arrays; answer: the times of steps, if timed; a step, b kernel */
+    REMOTE_RUN /* struct remote_run and its arrays; answer: the times of steps, if timed; a step (-1: none), b kernel */
 };
 struct message {
     int32_t request, status; /* status: of answers, sol_status; then the bytes are a text */
@@ -34,6 +35,7 @@ static inline bool send_all(int fd, const void *data, size_t bytes)
 {
     for (const char *at = data; bytes;) {
         const ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return false;
         at += n, bytes -= (size_t)n;
     }
@@ -44,6 +46,7 @@ static inline bool receive_all(int fd, void *data, size_t bytes)
 {
     for (char *at = data; bytes;) {
         const ssize_t n = recv(fd, at, bytes, 0);
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return false;
         at += n, bytes -= (size_t)n;
     }

@@ -83,18 +83,21 @@ static struct code *open_code(const void *data, size_t bytes, char *text, size_t
     if (!handle) snprintf(text, room, "%s", written ? dlerror() : "there is no space in /tmp");
     unlink(path);
     const struct sol_module *module = handle ? dlsym(handle, "sol_module") : NULL;
-    if (module && module->version == SOL_MODULE_VERSION) {
-        struct code *c = malloc(sizeof *c);
-        if (c) *c = (struct code){handle, module};
-        return c;
-    }
-    if (handle) {
-        snprintf(text, room, "it has no sol_module of version %d", SOL_MODULE_VERSION);
-        dlclose(handle);
-    }
-    return NULL;
+    const bool good = module && module->version == SOL_MODULE_VERSION;
+    struct code *c = good ? malloc(sizeof *c) : NULL;
+    if (c) *c = (struct code){handle, module};
+    if (handle && !good) snprintf(text, room, "it has no sol_module of version %d", SOL_MODULE_VERSION);
+    if (handle && !c) dlclose(handle);
+    return c;
 }
 
+static void drop_code(struct code *c)
+{
+    if (c) dlclose(c->handle);
+    free(c);
+}
+
+/* 0: there is no room, and it is dropped. */
 static int64_t keep_code(struct code *c)
 {
     int64_t i = 1;
@@ -102,7 +105,9 @@ static int64_t keep_code(struct code *c)
     while (i < MOST_CODES && codes.code[i]) i++;
     if (i < MOST_CODES) codes.code[i] = c;
     pthread_mutex_unlock(&codes.lock);
-    return i < MOST_CODES ? i : 0;
+    if (i < MOST_CODES) return i;
+    drop_code(c);
+    return 0;
 }
 
 static struct code *code_of(int64_t number, bool takes)
@@ -194,6 +199,7 @@ static const char *run(const char *data, size_t bytes, struct message *answer, v
     const uint64_t *seeds;
     int32_t step = -1;
     answer->status = SOL_ERR_INVALID;
+    answer->a = -1; /* no step, so far */
     const struct code *code = read_run(data, bytes, &x, &seeds) ? code_of(x.r->code, false) : NULL;
     if (!code || x.r->nbase != code->module->nbuffer) return "RUN without code, or with other buffers";
     const struct sol_module *m = code->module;
@@ -203,7 +209,11 @@ static const char *run(const char *data, size_t bytes, struct message *answer, v
     x.ns = calloc((size_t)x.r->count + 1, sizeof *x.ns);
     x.begin = calloc(places, sizeof *x.begin);
     answer->status = SOL_ERR_NOMEM;
-    if (!x.ns || !x.begin) return "no memory for addresses";
+    *out_times = x.ns;
+    if (!x.ns || !x.begin) {
+        free(x.begin);
+        return "no memory for addresses";
+    }
     x.p = x.begin + m->nbuffer;
     for (int i = 0; i < m->nbuffer; i++) x.begin[i] = (char *)(intptr_t)x.base[i];
     answer->b = run_steps(&x, seeds, &step);
@@ -211,7 +221,6 @@ static const char *run(const char *data, size_t bytes, struct message *answer, v
     answer->status = answer->b ? SOL_ERR_RUN : SOL_OK;
     answer->bytes = x.r->timed ? x.r->count * (int64_t)sizeof *x.ns : 0;
     free(x.begin);
-    *out_times = x.ns;
     return answer->b ? "a kernel reports an error" : NULL;
 }
 
@@ -238,12 +247,7 @@ static const char *answer(const struct message *m, char *data, struct message *a
         a->status = a->a ? SOL_OK : SOL_ERR_IO;
         return a->a ? NULL : text;
     }
-    case REMOTE_UNLOAD: {
-        struct code *c = code_of(m->a, true);
-        if (c) dlclose(c->handle);
-        free(c);
-        return NULL;
-    }
+    case REMOTE_UNLOAD: drop_code(code_of(m->a, true)); return NULL;
     case REMOTE_WRITE: return NULL; /* received where it belongs */
     case REMOTE_READ:
         *out_from = (const void *)(intptr_t)m->b;
