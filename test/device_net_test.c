@@ -299,11 +299,13 @@ static void *overwriting(void *user, void *p, size_t bytes)
 static void a_hang_outlives_its_call(void **state)
 {
     static const char text[] = "graph \"d\"\ndim #0 \"n\" hint=2 min=1 max=100000\ninput %0:f32[#0 16] \"x\"\n"
-                               "%1 = exp(%0)\noutput %1 \"y\"\n";
-    static float x[1000 * 16], y[1000 * 16];
+                               "param %1:f32[16 16] \"w\"\n%2 = Linear(%0, %1)\n%3 = Linear(%2, %1)\noutput %3 \"y\"\n";
+    static float x[1000 * 16], y[1000 * 16], w[16 * 16];
     struct sol_ctx_options o = {.size = sizeof o, .reallocate = overwriting};
     int64_t before = 0;
     (void)state;
+    for (int i = 0; i < 1000 * 16; i++) x[i] = 1;
+    for (int i = 0; i < 16 * 16; i++) w[i] = 1.f / 16;
     for (int hangs = 0; hangs < 2; hangs++) {
         struct sol_graph *g;
         struct sol_net *net;
@@ -318,6 +320,7 @@ static void a_hang_outlives_its_call(void **state)
         assert_int_equal(sol_device_select(c, "far"), SOL_OK);
         if (sol_graph_parse(c, text, &g) || sol_compile(c, g, &net)) fail_msg("%s", sol_error(c));
         assert_int_equal(sol_params_create(net, &params), SOL_OK);
+        assert_int_equal(sol_params_set(params, 0, w), SOL_OK);
         struct sol_call call = {
             .dims = (int64_t[]){2}, .inputs = (const void *[]){x}, .outputs = (void *[]){y}, .threads = 1};
         struct sol_call large = call;
