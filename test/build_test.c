@@ -210,12 +210,12 @@ static void code_that_a_device_rejects(void **state)
     size_t bytes;
     struct arena *a = arena_create(p->ctx);
     const struct code_request r = {
-        .device = "opencl", .arch = "one", .text = "here_is_an_error", .make = reject, .user = p->ctx};
+        .device = "opencl", .arch = "one", .text = "here_is_an_error", .extension = "cl", .make = reject, .user = p->ctx};
     assert_int_equal(build_code(p->ctx, a, &r, &data, &bytes), SOL_ERR_COMPILER);
     const char *kept = strstr(sol_error(p->ctx), "line 1: what is here_is_an_error\nThe source is kept in /");
     assert_non_null(kept);
     assert_non_null(strstr(kept, "/opencl/source/rejected_"));
-    shell("grep -q '^here_is_an_error' '%s'/opencl/source/rejected_*", p->cache);
+    shell("grep -q '^here_is_an_error' '%s'/opencl/source/rejected_*.cl", p->cache);
     arena_destroy(a);
 }
 

@@ -4,13 +4,13 @@
 #include <string.h>
 
 /* The message names the text that a compiler rejected. Its own log is in the message already. */
-static sol_status rejected(struct cache *c, const char *key, const char *text)
+static sol_status rejected(struct cache *c, const char *key, const struct code_request *r)
 {
     const char *folder;
     const char *why = arena_strdup(c->arena, sol_error(c->ctx));
     if (cache_source_folder(c, &folder)) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
-    const char *path = arena_printf(c->arena, "%s/rejected_%s.c", folder, key);
-    if (file_write(c->ctx, path, text, strlen(text))) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
+    const char *path = arena_printf(c->arena, "%s/rejected_%s.%s", folder, key, r->extension);
+    if (file_write(c->ctx, path, r->text, strlen(r->text))) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
     return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s\nThe source is kept in %s", why, path);
 }
 
@@ -39,7 +39,7 @@ sol_status build_code(struct sol_ctx *ctx, struct arena *a, const struct code_re
     } else {
         cache_make_room(&c);
         status = r->make(r->user, r->text, out_data, out_bytes);
-        if (status == SOL_ERR_COMPILER) status = rejected(&c, key, r->text);
+        if (status == SOL_ERR_COMPILER) status = rejected(&c, key, r);
         if (!status) cache_keep(&c, CACHE_OBJECT, *out_data, *out_bytes, 1, &key);
     }
     cache_close(&c);

@@ -50,6 +50,7 @@ struct code_request {
     const char *device; /* its folder in the cache */
     const char *arch;   /* what the code is for; part of the key */
     const char *text;
+    const char *extension; /* of files with such texts: "cl" */
     sol_status (*make)(void *user, const char *text, const void **out_data, size_t *out_bytes);
     void *user;
 };
@@ -79,7 +80,8 @@ int folder_open(int at, const char *name, bool make, const char **out_why);
 const char *folder_temporary(struct arena *a); /* a new private one; NULL: not possible, see errno */
 void folder_remove(const char *path);          /* with all that is in it; follows no links */
 /* source.c: */
-const char *source_header(const char *name); /* the text of a header; NULL: of sol/module.h */
+const char *source_header(const char *name);      /* the text of a header; NULL: of sol/module.h */
+const char *source_extension(const char *header); /* of files that include it: "c" */
 /* The module of the request with symbols inserted: @KERNEL<k>_ becomes <symbol[k]>_, likewise data. */
 sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);

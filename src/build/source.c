@@ -30,7 +30,8 @@ extern const char sol_opencl_header[] __attribute__((visibility("hidden")));
 /* Texts of the headers that rows of print/flavour.def name, which no include folder needs to have. */
 static const struct {
     const char *name, *text;
-} headers[] = {{"sol/module.h", sol_module_header}, {"sol/opencl.h", sol_opencl_header}};
+    const char *extension; /* of files that include it */
+} headers[] = {{"sol/module.h", sol_module_header, "c"}, {"sol/opencl.h", sol_opencl_header, "cl"}};
 
 const char *source_header(const char *name)
 {
@@ -38,6 +39,13 @@ const char *source_header(const char *name)
         if (!strcmp(headers[i].name, name)) return headers[i].text;
     assert(!name); /* a flavour's header has a row above */
     return sol_module_header;
+}
+
+const char *source_extension(const char *header)
+{
+    int i = 0;
+    while (header && i < COUNT_OF(headers) - 1 && strcmp(headers[i].name, header)) i++;
+    return headers[i].extension;
 }
 
 void source_symbol(const struct compiler *cc, const struct source_text *kernel, char out[48])

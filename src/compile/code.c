@@ -85,6 +85,7 @@ sol_status code_build(struct dev *dev, const struct schedule *s, struct arena *a
         .device = target->device->name,
         .arch = arena_printf(a, "%s %s %s %s", info.type, info.arch, info.compiler, m.flags ? m.flags : ""),
         .text = t.at ? t.at : "",
+        .extension = source_extension(s->kernels.n ? s->kernels.at[0].header : NULL),
         .make = make_code,
         .user = &m};
     return build_code(arena_ctx(a), a, &r, &parts->code, &parts->code_bytes);
