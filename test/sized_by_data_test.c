@@ -245,6 +245,125 @@ static void checks_needs(void **state)
     close_sized(&s);
 }
 
+/* What needs two sizes is checked when the second is known, whatever their numbers are. */
+static void checks_when_the_last_is_set(void **state)
+{
+    (void)state;
+    struct sized s;
+    const float x[2][6] = {{1, 0, 3, 0, 5, 2}, {0, 0, 0, 1, 0, 0}};
+    float y[12];
+    void *out[] = {y};
+    open("graph \"order\"\n"
+         "dim #0 \"second\" most=6\n"
+         "dim #1 \"first\" most=6\n"
+         "input %0:f32[6] \"x\"\n"
+         "%1 = NonZero(%0) size=#1\n"
+         "%2 = Reshape(%1) shape=[#1]\n"
+         "%3 = Gather(%0, %2) axis=0\n"
+         "%4 = NonZero(%3) size=#0\n"
+         "%5 = Reshape(%4) shape=[#0]\n"
+         "%6 = Gather(%3, %5) axis=0\n"
+         "%7 = Concat(%3, %6) axis=0\n"
+         "%8 = Reshape(%7) shape=[1,1,#0+#1]\n"
+         "%9 = MaxPool(%8) k=[5] \"pool\"\n"
+         "output %9 \"y\"\n",
+         &s);
+    const void *in[] = {x[0]};
+    if (sol_net_run(s.net, s.params, in, out, 1)) fail_msg("%s", sol_error(ctx));
+    assert_float_equal(y[0], 5, 0);
+    in[0] = x[1];
+    assert_int_equal(sol_net_run(s.net, s.params, in, out, 1), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "layer 'pool' (MaxPool): it needs a size"));
+    close_sized(&s);
+}
+
+/* A part of a Concat behind one whose size is found is computed before its place is known. */
+static void parts_behind_found_sizes(void **state)
+{
+    (void)state;
+    struct sized s;
+    float x[20], c[3] = {0, 1, 2}, y[23];
+    open("graph \"parts\"\n"
+         "dim #0 \"found\" most=20\n"
+         "input %0:f32[20] \"x\"\n"
+         "input %1:f32[3] \"c\"\n"
+         "%2 = exp(%1)\n"
+         "%3 = NonZero(%0) size=#0\n"
+         "%4 = Reshape(%3) shape=[#0]\n"
+         "%5 = Gather(%0, %4) axis=0\n"
+         "%6 = Slice(%0) axes=[0] start=[#0] end=[20] step=[1]\n"
+         "%7 = Concat(%5, %2, %6) axis=0\n"
+         "%8 = relu(%7)\n"
+         "%9 = CumSum(%8) axis=0\n"
+         "output %9 \"y\"\n",
+         &s);
+    for (int i = 0; i < 20; i++) x[i] = i % 3 ? (float)i : 0;
+    if (sol_net_run(s.net, s.params, (const void *[]){x, c}, (void *[]){y}, 1)) fail_msg("%s", sol_error(ctx));
+    float part[23];
+    double sum = 0;
+    int k = 0;
+    for (int i = 0; i < 20; i++)
+        if (x[i] != 0) part[k++] = x[i];
+    assert_int_equal(k, 13);
+    for (int i = 0; i < 3; i++) part[k++] = expf(c[i]);
+    for (int i = 13; i < 20; i++) part[k++] = x[i];
+    for (int i = 0; i < 23; i++) {
+        sum += part[i];
+        assert_float_equal(y[i], sum, 1e-3);
+    }
+    close_sized(&s);
+}
+
+/* An output has room for the most, whatever is found. */
+static void outputs_that_are_missing(void **state)
+{
+    (void)state;
+    struct sized s;
+    const float x[6] = {1};
+    open(two, &s);
+    assert_int_equal(sol_net_run(s.net, s.params, (const void *[]){x, x}, (void *[]){NULL}, 1), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "output 0, 'y', is NULL, expected 48 bytes"));
+    close_sized(&s);
+}
+
+/* The most may be 0: nothing can be found. */
+static void finds_nothing(void **state)
+{
+    (void)state;
+    struct sized s;
+    int64_t y[1], dims[1] = {-1};
+    open("graph \"none\"\ndim #0 \"found\" most=0\ninput %0:f32[0] \"x\"\n%1 = NonZero(%0) size=#0\n"
+         "%2 = Sum(%1) axes=[0,1]\noutput %2 \"y\"\n",
+         &s);
+    assert_int_equal(s.g->dims.at[0].dim.max, 1);
+    const struct sol_call call = {.inputs = (const void *[]){NULL}, .outputs = (void *[]){y}, .out_dims = dims};
+    if (sol_net_run_at(s.net, s.params, &call)) fail_msg("%s", sol_error(ctx));
+    assert_int_equal(dims[0], 0);
+    assert_int_equal(y[0], 0);
+    close_sized(&s);
+}
+
+static void rejects_graphs(void **state)
+{
+    static const char *const bad[][2] = {
+        {"dim #0 \"found\" most=-3\ninput %0:f32[6] \"x\"\noutput %0 \"y\"\n", "expected a size from 0 on, got -3"},
+        {"dim #0 \"found\" most=6\ninput %0:f32[#0] \"x\"\n%1 = exp(%0)\noutput %1 \"y\"\n",
+         "input 'x': dimension 0 is #0, which a layer sets while the network runs"},
+        {"dim #0 \"found\" most=6\ninput %0:f32[6] \"x\"\n"
+         "%1 = Slice(%0) axes=[0] start=[0] end=[#0] step=[1]\noutput %1 \"y\"\n",
+         "dimension 'found': no layer sets it"}};
+    (void)state;
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        struct sol_graph *g = NULL;
+        struct sol_net *net;
+        sol_status status = sol_graph_parse(ctx, bad[i][0], &g);
+        if (!status) status = sol_compile(ctx, g, &net);
+        assert_int_equal(status, SOL_ERR_INVALID);
+        if (!strstr(sol_error(ctx), bad[i][1])) fail_msg("%s", sol_error(ctx));
+        sol_graph_destroy(g);
+    }
+}
+
 static void rejects_training(void **state)
 {
     (void)state;
@@ -264,6 +383,11 @@ int main(void)
         cmocka_unit_test(nests),
         cmocka_unit_test(compares),
         cmocka_unit_test(checks_needs),
+        cmocka_unit_test(checks_when_the_last_is_set),
+        cmocka_unit_test(parts_behind_found_sizes),
+        cmocka_unit_test(outputs_that_are_missing),
+        cmocka_unit_test(finds_nothing),
+        cmocka_unit_test(rejects_graphs),
         cmocka_unit_test(rejects_training),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);

@@ -294,6 +294,7 @@ sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net 
         status = ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
                           "device %s: network '%s' sets sizes while it runs, which only processors can",
                           dev_name(w.dev), g->name);
+    if (!status) status = graph_check_set(g);
     if (!status) status = target_of(ctx, &w, &target);
     if (!status) status = compile_in_arena(&w, out_net);
     ctx_progress(ctx, NULL, 0, 0);

@@ -50,6 +50,12 @@ static sol_status make_tensor(struct sol_graph *g, enum tensor_role role, const 
             return ctx_fail(g->ctx, SOL_ERR_INVALID,
                             "%s '%s': dimension %d is %lld: expected a number, only inputs may have sizes that vary",
                             what, name, d, (long long)as->shape[d]);
+    for (int d = 0; d < as->ndim; d++)
+        if (size_dims(as->shape[d]) & graph_data_dims(g))
+            return ctx_fail(g->ctx, SOL_ERR_INVALID,
+                            "%s '%s': dimension %d is %lld, which a layer sets while the network runs: expected a size "
+                            "that the caller tells (sol_graph_dim)",
+                            what, name, d, (long long)as->shape[d]);
     *out_t = graph_tensor(g, role, name, as->dtype, as->ndim, as->shape);
     return ctx_check(g->ctx);
 }

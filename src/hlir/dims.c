@@ -32,9 +32,10 @@ sol_status sol_graph_data_dim(struct sol_graph *g, const char *name, int64_t mos
     const int64_t bound = size_upper(most, mosts), high = size_most(bound);
     const int64_t hint = MIN(size_hint(bound), SIZE_UNLIMITED);
     if (bound == SIZE_BAD || !size_le(0, bound) || hint < 0)
-        return ctx_fail(g->ctx, SOL_ERR_INVALID, "dimension '%s': expected at most 0 or more elements, got %lld", name,
+        return ctx_fail(g->ctx, SOL_ERR_INVALID, "dimension '%s': its most: expected a size from 0 on, got %lld", name,
                         (long long)most);
-    TRY(sol_graph_dim(g, name, &(struct sol_dim_limits){(hint + 1) / 2, 0, MIN(high, SIZE_UNLIMITED), 1}, out_size));
+    TRY(sol_graph_dim(g, name, &(struct sol_dim_limits){(hint + 1) / 2, 0, MIN(MAX(high, 1), SIZE_UNLIMITED), 1},
+                      out_size));
     g->dims.at[g->dims.n - 1].most = bound;
     return SOL_OK;
 }
@@ -45,6 +46,25 @@ uint32_t graph_data_dims(const struct sol_graph *g)
     for (int i = 0; i < g->dims.n; i++)
         if (g->dims.at[i].most >= 0) set |= UINT32_C(1) << i;
     return set;
+}
+
+sol_status graph_check_set(const struct sol_graph *g)
+{
+    uint32_t open = graph_data_dims(g), used = 0;
+    for (const struct sol_layer *l = g->first; l && open; l = l->next) {
+        const int set = layer_sets(l);
+        if (set >= 0) open &= ~(UINT32_C(1) << set);
+        for (int i = 0; i < l->nout; i++)
+            for (int d = 0; d < l->out[i]->ndim; d++) used |= size_dims(l->out[i]->dim[d].size);
+    }
+    for (int i = 0; i < g->dims.n; i++)
+        if (open & used & UINT32_C(1) << i)
+            return ctx_fail(
+                g->ctx, SOL_ERR_INVALID,
+                "dimension '%s': no layer sets it: expected one that finds elements (NonZero) and has it as "
+                "its attribute `size`",
+                g->dims.at[i].name);
+    return SOL_OK;
 }
 
 void graph_data_most(const struct sol_graph *g, int64_t *out_most)

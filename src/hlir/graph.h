@@ -187,6 +187,8 @@ sol_status graph_check_dims(const struct sol_graph *g, const int64_t *dim);
  * each (-1: the caller tells it). */
 int layer_sets(const struct sol_layer *l);
 uint32_t graph_data_dims(const struct sol_graph *g);
+/* Errors: INVALID (a size depends on such a dimension, and no layer sets it). */
+sol_status graph_check_set(const struct sol_graph *g);
 void graph_data_most(const struct sol_graph *g, int64_t *out_most);
 /* Adds what the loops of a layer need to the checks. */
 sol_status graph_need(struct sol_graph *g, const struct sol_layer *l, const struct loops *loops);

@@ -502,7 +502,7 @@ static sol_status dim_value(struct parser *p, const char *name, int64_t *out)
 static sol_status dim_line(struct parser *p)
 {
     const char *name;
-    int64_t number = -1, made, max = 0, most = -1;
+    int64_t number = -1, made, max = 0, most;
     struct size_dim d = {.index = p->g->dims.n, .hint = 1, .min = 1, .multiple = 1};
     TRY(need(p, "#"));
     TRY(integer(p, &number));
@@ -515,8 +515,8 @@ static sol_status dim_line(struct parser *p)
     if (take_word(p, "most")) {
         TRY(need(p, "="));
         TRY(size(p, &most));
+        return sol_graph_data_dim(p->g, name, most, &made);
     }
-    if (most >= 0) return sol_graph_data_dim(p->g, name, most, &made);
     return sol_graph_dim(p->g, name, &(struct sol_dim_limits){d.hint, d.min, max, d.multiple}, &made);
 }
 

@@ -1,8 +1,8 @@
-/* Layers that find a number of elements that depends on data: it is their attribute `size`, a dimension that they set
- * while running (LAYER_SETS). */
+/* Layers that find elements, whose number depends on data. Their attribute `size` is a dimension, which they set to
+ * that number while running (LAYER_SETS), or the number that is expected. */
 #include "layers/build.h"
 
-/* n elements at most, which is compared where it is known. */
+/* A number is compared with what is found. */
 static sol_status check_size(struct sol_ctx *ctx, const struct layer_def *def, int64_t size)
 {
     if (size != SIZE_BAD && size_le(0, size)) return SOL_OK;

@@ -70,6 +70,9 @@ static void alias_parts(struct plan *p, int from, int to, struct allocation *y)
     for (int i = from; i < to; i++) {
         int64_t at[SOL_MAX_DIMS];
         if (!is_part(p->units.at[i], at)) continue;
+        uint32_t dims = 0;
+        for (int d = 0; d < y->t->ndim; d++) dims |= size_dims(at[d]);
+        if (dims & graph_data_dims(p->g)) continue; /* its place is known late */
         struct allocation *x = plan_allocation(p, part_of(p->units.at[i]));
         if (!may_move(x, y)) continue;
         x->root = y->t;

@@ -164,6 +164,8 @@ sol_status sizes_begin(struct sol_net *net); /* when the network is made */
 sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims);
 size_t sizes_bytes(const struct sol_net *net); /* what a slot needs for `known` and `own` */
 bool sizes_are_set(const struct sol_net *net); /* by steps? */
+/* The dimensions of a call, where those that steps set are the most that they may become. `out` has room for them. */
+const int64_t *sizes_most(const struct sol_net *net, const int64_t *dims, int64_t *out);
 sol_status sizes_set(const struct sol_net *net, int64_t *sizes,
                      int dim); /* what follows from a dimension that is set */
 

@@ -1,5 +1,6 @@
 /* One call: sets the addresses of all buffers, runs the steps, and reports errors. Many calls may run at the same time.
  */
+#include "base/size.h"
 #include "runtime/inside.h"
 
 #include <stdlib.h>
@@ -226,8 +227,8 @@ static sol_status run(struct sol_net *net, struct call *c, int given, struct pro
                         "network '%s': a call needs parameters of its own: sol_params_create", net->parts.name);
     if (net->module->ndim) TRY(sol_net_check_dims(net, c->dims));
     TRY(check_pointers(net, SOL_BUFFER_INPUT, given, c->dims, c->inputs));
-    if (net->told == net->module->ndim)
-        TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, c->dims, (const void *const *)c->outputs));
+    int64_t most[SIZE_MOST_DIMS];
+    TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, sizes_most(net, c->dims, most), (const void *const *)c->outputs));
     c->threads = choose_threads(net, c->threads);
     TRY(prepare_enter(c->params, c->threads));
     const sol_status status = run_slot(net, c, given, profile);

@@ -82,9 +82,9 @@ bool sizes_are_set(const struct sol_net *net)
     return false;
 }
 
-/* The call gets a copy of its sizes, which steps change. */
 static sol_status find(struct sol_net *net, struct slot *s, const int64_t *dims);
 
+/* Where steps set sizes, the call gets a copy, which they change. */
 sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims)
 {
     TRY(find(net, s, dims));
@@ -99,6 +99,13 @@ sol_status sizes_set(const struct sol_net *net, int64_t *sizes, int dim)
     int32_t which;
     const enum rt_fit fit = !net->module->sizes(sizes) ? RT_TOO_LARGE : rt_needs(net->module, sizes, dim, &which);
     return fit ? misfit(net, fit, which, sizes) : SOL_OK;
+}
+
+const int64_t *sizes_most(const struct sol_net *net, const int64_t *dims, int64_t *out)
+{
+    if (net->told == net->module->ndim) return dims;
+    for (int i = 0; i < net->module->ndim; i++) out[i] = net->most[i] < 0 ? dims[i] : size_at(net->most[i], dims);
+    return out;
 }
 
 static sol_status find(struct sol_net *net, struct slot *s, const int64_t *dims)

@@ -127,13 +127,16 @@ static void put_program_row(struct printer *p, const struct schedule_program *pr
 
 /* -- dimensions that vary */
 
-/* The last dimension of a size that a layer sets; -1: none. */
-static int last_set(const struct sol_graph *g, int64_t size)
+/* The dimension of a size that a step sets last: then the size is known; -1: none. */
+static int last_set(const struct schedule *s, int64_t size)
 {
-    const uint32_t dims = size_dims(size) & graph_data_dims(g);
-    for (int i = g->dims.n - 1; i >= 0; i--)
-        if (dims >> i & 1) return i;
-    return -1;
+    const uint32_t dims = size_dims(size);
+    int last = -1;
+    for (int k = 0; k < s->program[PROGRAM_FORWARD].steps.n; k++) {
+        const int set = s->program[PROGRAM_FORWARD].steps.at[k].set;
+        if (set >= 0 && dims >> set & 1) last = set;
+    }
+    return last;
 }
 
 /* Messages of deployed libraries have the dimensions' names. */
@@ -143,7 +146,7 @@ static void put_checks(struct printer *p, bool names)
     text_line(&p->t, "static const struct sol_module_check checks[] = {");
     for (int i = 0; i < g->checks.n; i++) {
         const struct graph_check *c = &g->checks.at[i];
-        text_put(&p->t, "    {%s, %d, ", quantity(p, c->size), last_set(g, c->size));
+        text_put(&p->t, "    {%s, %d, ", quantity(p, c->size), last_set(p->s, c->size));
         text_literal(&p->t,
                      arena_printf(p->s->arena, "%s: it needs a size %s", c->what,
                                   names ? graph_size_text(p->s->arena, g, c->size) : size_text(p->s->arena, c->size)));

@@ -230,14 +230,14 @@ static void share(struct schedule *s, int tensor, int buffer, int64_t *bytes)
     *bytes = size_add(*bytes, lines(store_bytes(&s->plan->allocations[tensor])));
 }
 
-/* When a tensor is live in a program. Time in forward is counted from its last step to its first, so that saved tensors
- * are live at the beginning and then die, as they do in backward. */
 static int64_t block_bytes(const struct schedule *s, int tensor)
 {
     const struct allocation *st = &s->plan->allocations[tensor];
     return planned(s, graph_data_dims(s->plan->g) ? all_bytes(st) : store_bytes(st));
 }
 
+/* When a tensor is live in a program. Time in forward is counted from its last step to its first, so that saved tensors
+ * are live at the beginning and then die, as they do in backward. */
 static struct rt_block block_of(const struct schedule *s, const struct life *life, int tensor, int program)
 {
     const struct life *l = &life[tensor];
@@ -499,9 +499,7 @@ static uint32_t dims_of_step(const struct schedule *s, const struct schedule_ste
         dims |= size_dims(st->place[k].offset);
         for (int d = 0; d < root->t->ndim; d++) dims |= size_dims(root->memory.stride[d]);
     }
-    if (st->kernel < 0 || !st->unit) return dims;
-    for (int k = 0; k < st->unit->loops->ivars.n; k++) dims |= size_dims(st->unit->loops->ivars.at[k].size);
-    return dims;
+    return st->kernel < 0 || !st->unit ? dims : dims | loops_dims(st->unit->loops);
 }
 
 /* A dimension is set before a step depends on it, and once. */
@@ -518,8 +516,21 @@ static sol_status check_set(const struct schedule *s, const struct schedule_prog
     return SOL_OK;
 }
 
+/* What is planned for the most that layers may set has a bound. */
+static sol_status check_planned(const struct schedule *s)
+{
+    bool bad = false;
+    for (int i = 0; i < s->buffers.n; i++) bad |= s->buffers.at[i].bytes == SIZE_BAD;
+    for (int i = 0; i < PROGRAMS; i++) bad |= s->program[i].scratch_bytes == SIZE_BAD;
+    if (!bad) return SOL_OK;
+    return ctx_fail(s->plan->ctx, SOL_ERR_UNSUPPORTED,
+                    "memory cannot be planned: a tensor's size follows from sizes that layers set while the network "
+                    "runs, and has no bound that is known: let a smaller `most` limit them (sol_graph_data_dim)");
+}
+
 static sol_status check_quantities(const struct schedule *s)
 {
+    TRY(check_planned(s));
     for (int i = 0; i < s->buffers.n; i++) {
         const struct sol_buffer *b = &s->buffers.at[i];
         if (!is_quantity(s, b->bytes) || !is_quantity(s, b->offset))
