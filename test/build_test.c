@@ -195,6 +195,23 @@ static const struct {
     {"case \"$*\" in *-shared*) kill -11 $$ ;; esac", "killed by signal 11"},
 };
 
+/* The texts in the library are those of the tree, byte by byte: a change of them rebuilds it. */
+static void headers_are_those_of_the_tree(void **state)
+{
+    static const char *const files[][2] = {{NULL, SOURCE_ROOT "/include/sol/module.h"},
+                                           {"sol/module.h", SOURCE_ROOT "/include/sol/module.h"},
+                                           {"sol/opencl.h", SOURCE_ROOT "/src/build/opencl.cl"}};
+    (void)state;
+    for (int i = 0; i < COUNT_OF(files); i++) {
+        static char text[1 << 16];
+        FILE *f = fopen(files[i][1], "r");
+        assert_non_null(f);
+        text[fread(text, 1, sizeof text - 1, f)] = 0;
+        fclose(f);
+        assert_string_equal(source_header(files[i][0]), text);
+    }
+}
+
 /* A failure leaves nothing behind: when the same compiler works again, its results are right. */
 static sol_status reject(void *user, const char *text, const void **out_data, size_t *out_bytes)
 {
@@ -209,8 +226,12 @@ static void code_that_a_device_rejects(void **state)
     const void *data;
     size_t bytes;
     struct arena *a = arena_create(p->ctx);
-    const struct code_request r = {
-        .device = "opencl", .arch = "one", .text = "here_is_an_error", .extension = "cl", .make = reject, .user = p->ctx};
+    const struct code_request r = {.device = "opencl",
+                                   .arch = "one",
+                                   .text = "here_is_an_error",
+                                   .extension = "cl",
+                                   .make = reject,
+                                   .user = p->ctx};
     assert_int_equal(build_code(p->ctx, a, &r, &data, &bytes), SOL_ERR_COMPILER);
     const char *kept = strstr(sol_error(p->ctx), "line 1: what is here_is_an_error\nThe source is kept in /");
     assert_non_null(kept);
@@ -317,6 +338,7 @@ int main(void)
         TEST(a_changed_compiler_builds_anew),
         TEST(no_compiler),
         TEST(code_that_the_compiler_rejects),
+        TEST(headers_are_those_of_the_tree),
         TEST(code_that_a_device_rejects),
         TEST(compilers_that_fail),
         TEST(interrupted),

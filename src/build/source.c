@@ -8,37 +8,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of sol/module.h. The assembler includes it in this object, because an installed library has no include
- * folder. */
-__asm__(".section .rodata\n"
-        ".globl sol_module_header\n"
-        ".hidden sol_module_header\n"
-        "sol_module_header:\n"
-        ".incbin \"sol/module.h\"\n"
-        ".byte 0\n"
-        ".previous\n");
-extern const char sol_module_header[] __attribute__((visibility("hidden")));
-__asm__(".section .rodata\n"
-        ".globl sol_opencl_header\n"
-        ".hidden sol_opencl_header\n"
-        "sol_opencl_header:\n"
-        ".incbin \"build/opencl.cl\"\n"
-        ".byte 0\n"
-        ".previous\n");
-extern const char sol_opencl_header[] __attribute__((visibility("hidden")));
-
-/* Texts of the headers that rows of print/flavour.def name, which no include folder needs to have. */
-static const struct {
+/* The headers that rows of print/flavour.def name. Their texts are in this library, because where it is installed there
+ * is no include folder. */
+extern const struct {
     const char *name, *text;
+} build_texts[];
+static const struct {
+    const char *name;
+    const char *file;      /* its text among build_texts */
     const char *extension; /* of files that include it */
-} headers[] = {{"sol/module.h", sol_module_header, "c"}, {"sol/opencl.h", sol_opencl_header, "cl"}};
+} headers[] = {{"sol/module.h", "module.h", "c"}, {"sol/opencl.h", "opencl.cl", "cl"}};
+
+static const char *text_of(const char *file)
+{
+    int i = 0;
+    while (strcmp(build_texts[i].name, file)) i++;
+    return build_texts[i].text;
+}
 
 const char *source_header(const char *name)
 {
     for (int i = 0; name && i < COUNT_OF(headers); i++)
-        if (!strcmp(headers[i].name, name)) return headers[i].text;
+        if (!strcmp(headers[i].name, name)) return text_of(headers[i].file);
     assert(!name); /* a flavour's header has a row above */
-    return sol_module_header;
+    return text_of("module.h");
 }
 
 const char *source_extension(const char *header)
