@@ -383,6 +383,16 @@ static int check_memory(struct cli *c, const struct model *model)
                      human_bytes(m.peak, needs), human_bytes((int64_t)most, has));
 }
 
+/* Of a model that was read at fixed sizes: the most that the network sets for those that depend on data. */
+static int bind_found(struct cli *c, struct model *m)
+{
+    const int64_t **shapes = calloc((size_t)sol_net_inputs(m->net) + 1, sizeof *shapes);
+    if (!shapes) return cli_error(EXIT_FAILED, "not enough memory");
+    const sol_status status = sol_net_bind(m->net, shapes, m->dims);
+    free(shapes);
+    return status ? cli_fail(c, status) : EXIT_GOOD;
+}
+
 int call_make(struct cli *c, struct model *m, bool random, struct call *out_call)
 {
     struct call *k = out_call;
@@ -393,6 +403,7 @@ int call_make(struct cli *c, struct model *m, bool random, struct call *out_call
     k->outputs = calloc((size_t)k->nout + 1, sizeof *k->outputs);
     if (!k->in || !k->out || !k->inputs || !k->outputs) return cli_error(EXIT_FAILED, "not enough memory");
     int code = random ? check_names(&c->o, m->net) : EXIT_GOOD; /* model_make has checked them */
+    if (!code && random && sol_net_dims(m->net)) code = bind_found(c, m);
     if (!code) code = check_memory(c, m);
     for (int i = 0; i < k->nin && !code; i++) {
         code = fill(c, m, i, random, &k->in[i]);
@@ -407,14 +418,28 @@ int call_make(struct cli *c, struct model *m, bool random, struct call *out_call
     return code;
 }
 
+/* An output has room for the largest sizes; a run says how large it is. */
+static void resize(struct array *a, struct sol_io io, const int64_t *dims)
+{
+    a->elements = 1;
+    for (int d = 0; d < io.ndim; d++) a->elements *= a->shape[d] = sol_size_at(io.shape[d], dims);
+    a->bytes = (size_t)a->elements * dtype_bytes(a->dtype);
+}
+
 int call_run(struct cli *c, const struct model *m, struct call *call, double *out_s)
 {
     if (cli_stopped()) return cli_error(EXIT_FAILED, "interrupted");
     double start = now_s();
-    const struct sol_call at = {
-        .dims = m->dims, .inputs = call->inputs, .outputs = call->outputs, .threads = c->o.threads};
+    int64_t dims[MOST_DIMS];
+    const struct sol_call at = {.dims = m->dims,
+                                .inputs = call->inputs,
+                                .outputs = call->outputs,
+                                .threads = c->o.threads,
+                                .out_dims = dims};
     sol_status status = sol_net_run_at(m->net, m->params, &at);
     *out_s = now_s() - start;
+    for (int i = 0; i < call->nout && !status && sol_net_dims(m->net); i++)
+        resize(&call->out[i], sol_net_output(m->net, i), dims);
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 

@@ -178,7 +178,7 @@ struct sol_dim_limits {
 };
 sol_status sol_graph_dim(struct sol_graph *g, const char *name, const struct sol_dim_limits *limits, int64_t *out_size);
 /* A dimension that the network sets while it runs, because its size depends on data: the number of elements that the
- * first layer finds which has it as its attribute `size` (NonZero). It is 0 to `most`, a
+ * first layer finds which has it as its attribute `size` (NonZero, Unique). It is 0 to `most`, a
  * size of the inputs, for which memory is planned. Other layers with the same `size` must find as many, or the call
  * fails. Such networks run on processors and have no gradient. Errors: as sol_graph_dim. */
 sol_status sol_graph_data_dim(struct sol_graph *g, const char *name, int64_t most, int64_t *out_size);

@@ -132,6 +132,16 @@ static PyObject *graph_dim(PyObject *self, PyObject *args)
     return status ? core_raise(status) : PyLong_FromLongLong(size);
 }
 
+static PyObject *graph_data_dim(PyObject *self, PyObject *args)
+{
+    const char *name;
+    long long most;
+    int64_t size;
+    if (!PyArg_ParseTuple(args, "sL", &name, &most)) return NULL;
+    const sol_status status = sol_graph_data_dim(((struct py_graph *)self)->g, name, most, &size);
+    return status ? core_raise(status) : PyLong_FromLongLong(size);
+}
+
 static PyObject *graph_require(PyObject *self, PyObject *args)
 {
     const char *what;
@@ -487,6 +497,8 @@ static PyObject *parse(PyObject *self, PyObject *args)
 static PyMethodDef graph_methods[] = {
     {"dim", graph_dim, METH_VARARGS,
      "dim(name, hint, min, max, multiple) -> size: a dimension that varies; max 0: no limit"},
+    {"data_dim", graph_data_dim, METH_VARARGS,
+     "data_dim(name, most) -> size that a layer sets while the network runs"},
     {"require", graph_require, METH_VARARGS, "require(size, what): sizes of a call must not make it negative"},
     {"at", graph_at_py, METH_O, "at(sizes) -> Graph: the same with numbers in place of its dimensions"},
     {"input", graph_input, METH_VARARGS, "input(name, dtype, shape) -> Tensor"},

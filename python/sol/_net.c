@@ -121,6 +121,22 @@ static PyObject *net_dims(PyObject *self, void *unused)
     return list;
 }
 
+static PyObject *net_found(PyObject *self, void *unused)
+{
+    const struct sol_net *net = ((struct py_net *)self)->net;
+    PyObject *list = PyList_New(0);
+    (void)unused;
+    for (int i = 0; list && i < sol_net_dims(net); i++) {
+        if (sol_net_dim(net, i).most < 0) continue;
+        PyObject *number = PyLong_FromLong(i);
+        if (!number || PyList_Append(list, number)) Py_CLEAR(list);
+        Py_XDECREF(number);
+    }
+    PyObject *result = list ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return result;
+}
+
 static PyObject *net_backward_reads(PyObject *self, PyObject *args)
 {
     int output, i;
@@ -223,16 +239,20 @@ static PyObject *net_set_param(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Returns the dimensions with those that the run has set; None: there are no dimensions. */
 static PyObject *run_buffers(const struct run *r)
 {
     const void **inputs = PyMem_Calloc((size_t)r->nin + 1, sizeof *inputs);
     void **outputs = PyMem_Calloc((size_t)r->nout + 1, sizeof *outputs);
     sol_status status = SOL_OK;
+    int64_t found[MOST_VARY];
+    const int ndim = sol_net_dims(r->net->net);
     if (inputs && outputs) {
-        const struct sol_call call = {.dims = sol_net_dims(r->net->net) ? r->dims : NULL,
+        const struct sol_call call = {.dims = ndim ? r->dims : NULL,
                                       .inputs = inputs,
                                       .outputs = outputs,
-                                      .threads = r->threads};
+                                      .threads = r->threads,
+                                      .out_dims = found};
         for (int i = 0; i < r->nin; i++) inputs[i] = r->buffer[i].buf;
         for (int i = 0; i < r->nout; i++) outputs[i] = r->buffer[r->nin + i].buf;
         Py_BEGIN_ALLOW_THREADS;
@@ -244,6 +264,7 @@ static PyObject *run_buffers(const struct run *r)
     PyMem_Free(inputs);
     PyMem_Free(outputs);
     if (status || PyErr_Occurred()) return core_raise(status);
+    if (ndim) return core_tuple(ndim, found);
     Py_RETURN_NONE;
 }
 
@@ -281,13 +302,14 @@ static PyGetSetDef net_members[] = {
     {"peak", net_peak, NULL, "the peak as a formula of the dimensions that vary, 12.1MB + #0 * 3.4MB", NULL},
     {"dims", net_dims, NULL, "((name, hint, min, max, multiple), ..) of the dimensions that vary; max 2^40: none",
      NULL},
+    {"found", net_found, NULL, "tuple of int: the numbers of the dimensions that the network sets while it runs", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef net_methods[] = {
     {"set_param", net_set_param, METH_VARARGS, "set_param(i, address): the memory must outlive the runs"},
     {"run", net_run, METH_VARARGS,
-     "run(inputs, outputs, threads=0, dims=()): tuples of row-major buffers, and the sizes of the dimensions that "
-     "vary"},
+     "run(inputs, outputs, threads=0, dims=()) -> dims or None: tuples of row-major buffers, and the sizes of the "
+     "dimensions that vary, which are returned with those that the network has set"},
     {"memory_at", net_memory_at, METH_O, "memory_at(dims) -> the same as memory, at these sizes"},
     {"backward_reads", net_backward_reads, METH_VARARGS,
      "backward_reads(output, i) -> bool: does the second half of a network read input (output) i of the first?"},

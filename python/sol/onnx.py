@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,10 +37,11 @@ MOST_TAKEN = 64  # elements of an argument that shapes may depend on, as the rea
 
 
 class Key:
-    """What the program for a call depends on: device, shapes, and values that decide about shapes. It brings the call along."""
+    """What the program for a call depends on: device, shapes, and values of the arguments `valued`, which decide about shapes.
+    It brings the call along."""
 
-    def __init__(self, parts: tuple[Any, ...], call: Call) -> None:
-        self.parts, self.call = parts, call
+    def __init__(self, parts: tuple[Any, ...], call: Call, valued: frozenset[str] = frozenset()) -> None:
+        self.parts, self.call, self.valued = parts, call, valued
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Key) and self.parts == other.parts
@@ -53,16 +56,37 @@ class Program:
     def __init__(self, net: _core.Net, dims: tuple[int, ...] = ()) -> None:
         self.net, self.dims = net, dims
         self.taken = _core.onnx_taken(net)  # arguments whose values it is made for
-        self.inputs = [self._sized(io) for io in net.inputs]
-        self.outputs = [self._sized(io) for io in net.outputs]
+        self.inputs = [self._sized(io, dims) for io in net.inputs]
+        self.outputs = [self._sized(io, dims) for io in net.outputs]  # the largest, where sizes depend on data
+        found = {f"#{i}" for i in net.found}
+        self.found = [any(found & set(re.findall(r"#\d+", _core.size_text(n))) for n in io[2]) for io in net.outputs]
 
-    def _sized(self, io: tuple[str, str, tuple[int, ...]]) -> tuple[str, str, tuple[int, ...]]:
+    def _sized(
+        self, io: tuple[str, str, tuple[int, ...]], dims: tuple[int, ...]
+    ) -> tuple[str, str, tuple[int, ...]]:
         name, dtype, shape = io
-        return name, dtype, tuple(_core.size_at(n, self.dims) for n in shape) if self.dims else shape
+        return name, dtype, tuple(_core.size_at(n, dims) for n in shape) if dims else shape
+
+    def run(self, inputs: tuple[Any, ...], work: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        """Runs with memory for the outputs. Returns them: where a size depends on data, the part that the call has filled,
+        in memory of its own if that is less than half."""
+        dims = self.net.run(inputs, tuple(work), 0, self.dims)
+        results = list(work)
+        for i, io in enumerate(self.net.outputs):
+            if self.found[i] and dims is not None:
+                shape = self._sized(io, dims)[2]
+                n = math.prod(shape)
+                part = work[i].reshape(-1)[:n].reshape(shape)
+                results[i] = part if 2 * n >= work[i].size else part.copy()
+        return results
 
     @property
     def memory(self) -> dict[str, int]:
         return self.net.memory_at(self.dims)
+
+
+class Doubtful(Exception):
+    """There is no program for all sizes because of the model, or because of the first call."""
 
 
 class Varying:
@@ -96,7 +120,8 @@ class Network:
         self._programs: Programs[Program] = Programs(self.name, self._compile, _bytes)
         self._all: Programs[Varying] = Programs(self.name, self._compile_all, lambda program: 0)
         self._asks = False  # whether the program for all sizes needs values of a call
-        self._valued: frozenset[str] = frozenset()  # arguments that shapes depend on, as far as programs tell
+        self._valued: set[str] = set()  # arguments that shapes depend on, as far as programs tell; it only grows
+        self._none: Varying | None = None  # why there is no program for all sizes that takes values of a call
         self._latest: Program | None = None
         self._peak = -1  # of the programs until now
         self._fix(fix or {})
@@ -223,10 +248,12 @@ class Network:
         arguments that shapes depend on."""
         found = self._varying(call) if self._open else None
         if found is None:
-            found = self._programs.get(self._key(call))
-            if not self._valued.issuperset(found.taken):  # the key has to include them
-                self._valued = self._valued.union(found.taken)
-                found = self._programs.get(self._key(call))
+            key = self._key(call)
+            found = self._programs.get(key)
+            while not key.valued.issuperset(found.taken):  # the key has to include them
+                self._valued.update(found.taken)
+                key = self._key(call)
+                found = self._programs.get(key)
         self._latest = found
         return found
 
@@ -242,13 +269,9 @@ class Network:
             log.info(f"{self.name}: is compiled at the first call: {' '.join(str(e).split())}")
 
     def _key(self, call: Call) -> Key:
-        return Key(
-            (
-                device.chosen["device"],
-                *((n, shape, data if n in self._valued else None) for n, (shape, data) in call.items()),
-            ),
-            call,
-        )
+        valued = frozenset(self._valued)
+        values = ((n, shape, data if n in valued else None) for n, (shape, data) in call.items())
+        return Key((device.chosen["device"], valued, *values), call, valued)
 
     def _start(self) -> bool:
         """Compiles the program for all sizes. False: there is none."""
@@ -260,7 +283,12 @@ class Network:
     def _for_all(self, call: Call) -> Varying:
         """The program for all sizes; made with this call if it needs values of one."""
         told = self._asks and any(data is not None for _, data in call.values())
-        return self._all.get(Key((device.chosen["device"], told), call))
+        if told and self._none is not None:
+            return self._none
+        try:
+            return self._all.get(Key((device.chosen["device"], told), call))
+        except Doubtful as e:
+            return Varying(None, e)
 
     def _varying(self, call: Call) -> Program | None:
         """The program for all sizes, at these. None: they do not fit it."""
@@ -306,21 +334,27 @@ class Network:
             if VALUE in text and not self._asks:
                 self._asks = True
                 log.info(f"{self.name}: is compiled at the first call: {text}")
+            elif key.call and isinstance(e, _core.InvalidError):
+                raise Doubtful(text) from e
             else:
                 log.info(f"{self.name}: each new size is compiled: {text}")
             return Varying(None, e)
         assert net is not None
-        self._valued = self._valued.union(_core.onnx_taken(net))
+        self._valued.update(_core.onnx_taken(net))
         log.memory("Inference", net, self.name)
         return Varying(net)
 
     def _compile(self, key: Any) -> Program:
-        net = self._make(key.call, SIZED, self._for_all(key.call).net if self._open else None)
+        varying = self._for_all(key.call) if self._open else None
+        net = self._make(key.call, SIZED, varying.net if varying else None)
         assert net is not None  # otherwise the program for all sizes serves the call
+        if varying and isinstance(varying.why, Doubtful):  # the call is good, so it was the model
+            self._none = varying
+            log.info(f"{self.name}: each new size is compiled: {varying.why}")
         if net.memory["peak"] > self._peak:  # services with many shapes compile many programs
             self._peak = net.memory["peak"]
             log.memory("Inference", net, self.name)
-        return Program(net)
+        return Program(net, _core.onnx_bind(net, self._arrays(key.call)) if net.dims else ())
 
     def _make(self, call: Call, ways: int, varying: _core.Net | None = None) -> _core.Net | None:
         limits = self._limits() if ways == ALL else {}
@@ -403,14 +437,16 @@ class Network:
         inputs = tuple(self._input(values[name], name, dtype, shape) for name, dtype, shape in program.inputs)
         wanted = self._wanted(program, out)
         work = tuple(
-            np.empty(shape, _NUMPY[dtype]) if to is None or not _writable_in_place(to, inputs) else to
-            for to, (_, dtype, shape) in zip(wanted, program.outputs, strict=True)
+            np.empty(shape, _NUMPY[dtype]) if to is None or found or not _writable_in_place(to, inputs) else to
+            for to, found, (_, dtype, shape) in zip(wanted, program.found, program.outputs, strict=True)
         )
-        program.net.run(inputs, work, 0, program.dims)
-        for to, made in zip(wanted, work, strict=True):
-            if to is not None and to is not made:
-                to[...] = made
-        results = tuple(made if to is None else to for to, made in zip(wanted, work, strict=True))
+        made = program.run(inputs, work)
+        for to, result, (name, dtype, _) in zip(wanted, made, program.outputs, strict=True):
+            if to is not None and to.shape != result.shape:
+                raise self._misfit_out(name, dtype, result.shape, to)
+            if to is not None and to is not result:
+                to[...] = result
+        results = tuple(result if to is None else to for to, result in zip(wanted, made, strict=True))
         return results[0] if len(results) == 1 else results
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[Any]:
@@ -435,6 +471,12 @@ class Network:
                 f"{self.path}: input {name}: expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}"
             )
 
+    def _misfit_out(self, name: str, dtype: str, shape: tuple[int, ...], to: Any) -> Exception:
+        got = f"{to.dtype}{list(to.shape)}" if isinstance(to, np.ndarray) else type(to).__name__
+        return _core.InvalidError(
+            f"{self.path}: out: {name}: expected an array {_NUMPY[dtype]}{list(shape)}, got {got}"
+        )
+
     def _wanted(self, program: Program, out: Any) -> list[np.ndarray[Any, Any] | None]:
         """Checks the user's arrays for the outputs."""
         names = [name for name, _, _ in program.outputs]
@@ -456,11 +498,9 @@ class Network:
         for i, (to, (name, dtype, shape)) in enumerate(zip(wanted, program.outputs, strict=True)):
             if to is None:
                 continue
-            if not isinstance(to, np.ndarray) or to.dtype != _NUMPY[dtype] or to.shape != shape:
-                got = f"{to.dtype}{list(to.shape)}" if isinstance(to, np.ndarray) else type(to).__name__
-                raise _core.InvalidError(
-                    f"{self.path}: out: {name}: expected an array {_NUMPY[dtype]}{list(shape)}, got {got}"
-                )
+            good = isinstance(to, np.ndarray) and to.dtype == _NUMPY[dtype]
+            if not good or (to.shape != shape and not program.found[i]):  # after the run, where it depends on data
+                raise self._misfit_out(name, dtype, shape, to)
             if not to.flags.writeable:
                 raise _core.InvalidError(f"{self.path}: out: {name}: the array is read-only")
             if any(other is not None and np.may_share_memory(to, other) for other in wanted[:i]):

@@ -142,9 +142,14 @@ OPAQUE_DESCRIBE(describe_ctc);
 /* linear.c */
 OPAQUE_SHAPE(shape_linear);
 OPAQUE_DESCRIBE(describe_linear);
-/* opaque.c */
+/* select.c */
 OPAQUE_SHAPE(shape_nonzero);
 OPAQUE_DESCRIBE(describe_nonzero);
+OPAQUE_SHAPE(shape_unique);
+OPAQUE_DESCRIBE(describe_unique);
+OPAQUE_SHAPE(shape_nms);
+OPAQUE_DESCRIBE(describe_nms);
+/* opaque.c */
 OPAQUE_SHAPE(shape_sort);
 OPAQUE_DESCRIBE(describe_sort);
 OPAQUE_SHAPE(shape_topk);

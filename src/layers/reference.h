@@ -46,6 +46,10 @@ struct reference {
     int32_t down;
     int64_t outer, n, inner, keep;
     /* NONZERO: the positions in an array of `shape` that are not zero; `keep` of them have room. */
+    /* UNIQUE: n rows of `inner` elements; `keep` different ones have room. option: they are sorted; check: NaN equals
+     * NaN. */
+    /* NMS: `outer` images of n boxes, `rows` classes with a score for each box; `keep` chosen ones have room. option:
+     * what the four numbers of a box are. */
     /* SCATTER: output = input 0 of `elements` elements; then for each element of the walk over `shape`, in order, one
      * of input `values` is joined with one of the output. */
     int32_t mode, values, ndim, nindex;
@@ -83,7 +87,7 @@ extern const struct reference_kind reference_lu, reference_lu_solve, reference_s
 extern const struct reference_kind reference_cholesky, reference_triangular;
 extern const struct reference_kind reference_qr, reference_reflectors, reference_reflected;
 extern const struct reference_kind reference_ctc;
-extern const struct reference_kind reference_nonzero;
+extern const struct reference_kind reference_nonzero, reference_unique, reference_nms;
 extern const struct reference_kind reference_eigh, reference_svd, reference_pinv, reference_matrix_exp;
 #endif
 

@@ -10,6 +10,8 @@ enum { MOST_READINGS = 100 };
 struct findings { /* of earlier readings */
     struct free_dims dims;
     struct wanted wanted;
+    struct found_sizes sizes;
+    int readings;
 };
 
 static sol_status translate_once(struct sol_onnx *model, const char *folder, const struct sol_onnx_options *options,
@@ -29,14 +31,15 @@ static sol_status translate_once(struct sol_onnx *model, const char *folder, con
                        .counts = map_create(a),
                        .origins = map_create(a),
                        .wanted = &found->wanted,
-                       .free_dims = options && options->vary ? &found->dims : NULL};
+                       .free_dims = options && options->vary ? &found->dims : NULL,
+                       .found = &found->sizes,
+                       .reading = ++found->readings};
     found->dims.reading++;
     const sol_status status = model_translate(&r);
     const bool values = status && values_resolve(&r);
-    if (values) found->dims.dims.n = 0; /* the arrays of the call say other sizes for the example */
-    *out_again = values || (status && r.free_dims && vary_resolve(&r));
-    return status && r.free_dims && !*out_again ? ctx_fail(r.ctx, status, "%s", vary_named(&r, sol_error(r.ctx)))
-                                                : status;
+    if (values) found->dims.dims.n = found->sizes.n = 0; /* the arrays of the call say other sizes for the example */
+    *out_again = values || (status && (found_resolve(&r) || (r.free_dims && vary_resolve(&r))));
+    return status && !*out_again ? ctx_fail(r.ctx, status, "%s", vary_named(&r, sol_error(r.ctx))) : status;
 }
 
 /* Which sizes cannot vary, and which values of a call are needed, is found out by trying: the model is read again with

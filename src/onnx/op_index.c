@@ -2,7 +2,6 @@
 #include "onnx/ops.h"
 
 #define MOST SOL_MAX_DIMS
-#define MOST_KNOWN (1 << 16)
 
 /* A constant scalar index is a slice, so no index is read at run time. */
 static bool gather_one(struct node *n, tensor x, int axis)
@@ -138,47 +137,5 @@ sol_status op_reverse_sequence(struct node *n)
     tensor back = nd_fn2(n, "sub", nd_fn2(n, "sub", lengths, t), nd_number(n, SOL_I64, 1));
     tensor at = nd_fn3(n, "where", nd_fn2(n, "lt", t, lengths), back, t);
     nd_give(n, 0, nd_make(n, "GatherElements", IN(x, nd_expand(n, at, r, shape)), WITH(INT("axis", time))));
-    return n->status;
-}
-
-/* -- sizes that depend on values, which must be known */
-
-sol_status op_non_zero(struct node *n)
-{
-    int64_t *values = NEW_ARRAY(n->r->arena, int64_t, MOST_KNOWN), shape[MOST], count = 0;
-    tensor x = nd_in(n, 0);
-    int r = nd_shape_of(x, shape);
-    if (nd_is_float(x)) return nd_reject(n, "its output's size depends on data");
-    for (int d = 0; d < r; d++)
-        if (!nd_fixed(n, shape[d], "a size of its input")) return n->status;
-    int all = known_ints(n, 0, "its input, which its output's size depends on,", MOST_KNOWN, values);
-    int64_t *at = NEW_ARRAY(n->r->arena, int64_t, (size_t)MAX(1, all) * (size_t)MAX(1, r));
-    for (int i = 0; i < all; i++) count += values[i] != 0;
-    for (int i = 0, k = 0; i < all; i++) {
-        if (!values[i]) continue;
-        int64_t rest = i;
-        for (int d = r - 1; d >= 0; d--) {
-            at[d * count + k] = rest % shape[d];
-            rest /= shape[d];
-        }
-        k++;
-    }
-    nd_give(n, 0, nd_constant(n, SOL_I64, 2, (int64_t[]){r, count}, at));
-    return n->status;
-}
-
-sol_status op_compress(struct node *n)
-{
-    int64_t *keep = NEW_ARRAY(n->r->arena, int64_t, MOST_KNOWN), count = 0;
-    tensor x = nd_in(n, 0);
-    bool flat = !attr_given(n, "axis");
-    int axis = flat ? 0 : nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x));
-    if (flat) x = nd_reshape(n, x, 1, (int64_t[]){nd_elements(x)});
-    int given = known_ints(n, 1, "the condition", MOST_KNOWN, keep);
-    if (n->status) return n->status;
-    if (nd_above(given, nd_size(x, axis))) return nd_invalid(n, "the condition is longer than the axis");
-    for (int i = 0; i < given; i++)
-        if (keep[i]) keep[count++] = i;
-    nd_give(n, 0, nd_make(n, "Gather", IN(x, nd_constant(n, SOL_I64, 1, &count, keep)), WITH(INT("axis", axis))));
     return n->status;
 }

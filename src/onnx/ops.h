@@ -35,8 +35,12 @@ sol_status op_scatter_nd(struct node *n);
 sol_status op_tensor_scatter(struct node *n);
 sol_status op_one_hot(struct node *n);
 sol_status op_reverse_sequence(struct node *n);
+
+/* op_found.c */
 sol_status op_non_zero(struct node *n);
 sol_status op_compress(struct node *n);
+sol_status op_unique(struct node *n);
+sol_status op_nms(struct node *n);
 
 /* op_loss.c */
 sol_status op_nll_loss(struct node *n);

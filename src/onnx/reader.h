@@ -111,6 +111,18 @@ struct scope {
     const char *place; /* "" or "in function f: " */
     int depth;
 };
+/* found.c: a size that a node finds while running. */
+struct found_size {
+    int64_t node; /* the number of the node among those of a reading */
+    int same;     /* the number of the size that it equals; -1: none */
+    int reading;  /* in which it was made last, and there: */
+    int64_t size;
+    const struct sol_tensor *x; /* whose elements that are not zero the node finds; NULL: it finds others */
+    const char *name;
+};
+struct found_sizes {
+    VECTOR(struct found_size);
+};
 /* values.c: inputs of a call that decide about shapes, so that their values have to be known. */
 struct wanted_value {
     const char *name;
@@ -141,6 +153,8 @@ struct reader { /* lives while the model is loaded */
     uint64_t missing;            /* which of these decide about shapes, in this reading */
     uint64_t missing_zero;       /* among them: where 0 is usual */
     struct free_dims *free_dims; /* NULL: no dimension varies */
+    struct found_sizes *found;
+    int reading; /* the number of the present one, from 1 */
     struct {
         bool set;
         int64_t a, b;
@@ -225,6 +239,13 @@ struct node {
     sol_status status;
 };
 typedef struct sol_tensor *tensor;
+
+/* found.c: a size of at most `most` that the network sets. x: the number of its elements that are not zero, which nodes
+ * share; NULL: another number. 0 if the node has failed. */
+int64_t found_size(struct node *n, const struct sol_tensor *x, int64_t most);
+const char *found_name(const struct reader *r, int dim); /* of a dimension of the graph; NULL: the network does not set it */
+/* Makes what follows from the error of a reading. False: nothing does. */
+bool found_resolve(struct reader *r);
 
 /* Attributes. An attribute that no helper asked for is rejected. */
 const Onnx__Attribute *nd_attr(struct node *n, const char *name, int type); /* NULL: not there */

@@ -127,13 +127,15 @@ const char *vary_named(const struct reader *r, const char *message)
     for (const char *p = message; *p;) {
         char *end = NULL;
         const bool number = *p == '#' && !quoted && p[1] >= '0' && p[1] <= '9';
-        const struct free_dim *d = number ? numbered(r, (int)strtol(p + 1, &end, 10)) : NULL;
+        const int dim = number ? (int)strtol(p + 1, &end, 10) : -1;
+        const struct free_dim *d = number && r->free_dims ? numbered(r, dim) : NULL;
+        const char *name = d ? d->name : number ? found_name(r, dim) : NULL;
         quoted ^= *p == '\'';
-        if (d)
-            text_put(&t, "%s", d->name);
+        if (name)
+            text_put(&t, "%s", name);
         else
             text_put(&t, "%c", *p);
-        p = d ? end : p + 1;
+        p = name ? end : p + 1;
     }
     return t.at ? t.at : "";
 }

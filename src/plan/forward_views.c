@@ -191,7 +191,7 @@ static void drop_unread(struct plan *p)
     plan_count(p);
     for (int i = p->units.n - 1; i >= 0; i--) {
         struct unit *u = p->units.at[i];
-        bool read = false;
+        bool read = u->opaque && layer_sets(u->layer) >= 0; /* its number of elements is */
         for (int k = 0; k < u->loops->tensors.n; k++) {
             const struct loops_tensor *t = &u->loops->tensors.at[k];
             if (t->role == LOOPS_OUTPUT && plan_allocation(p, t->user)->readers) read = true;

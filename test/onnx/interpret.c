@@ -37,6 +37,16 @@ int64_t test_size_at(int64_t size, const int64_t *dims)
     return size_at(size, dims);
 }
 
+/* Puts the most of the dimensions that layers set into `dims`; returns how many there are of any kind. */
+int test_most(const struct sol_graph *g, int64_t *dims)
+{
+    int64_t most[SIZE_MOST_DIMS];
+    graph_data_most(g, most);
+    for (int i = 0; i < g->dims.n; i++)
+        if (most[i] >= 0) dims[i] = size_at(most[i], dims);
+    return g->dims.n;
+}
+
 sol_status test_interpret_at(struct sol_graph *g, const int64_t *dims, const struct graph_data *data)
 {
     sol_status status = graph_verify(g);

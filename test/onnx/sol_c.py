@@ -57,6 +57,16 @@ class Options(ctypes.Structure):
     ]
 
 
+class Call(ctypes.Structure):
+    _fields_ = [
+        ("dims", c_void_p),
+        ("inputs", c_void_p),
+        ("outputs", c_void_p),
+        ("threads", c_int),
+        ("out_dims", c_void_p),
+    ]
+
+
 class Shape(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("input", c_int), ("ndim", c_int), ("shape", POINTER(c_int64))]
 
@@ -250,13 +260,27 @@ class Model:
         for name, sizes in taken.items():
             if [LIB.test_size_at(s, dims) for s in sizes] != np.ravel(inputs[name]).tolist():
                 raise SolError(INVALID, f"input '{name}': expected {sizes}, got {inputs[name]}")
-        out = [np.zeros([LIB.test_size_at(s, dims) for s in shape], dtype) for _, dtype, shape in self.outputs]
+        return self._interpret_at(given, dims)
+
+    def _interpret_at(self, given: list[np.ndarray], dims) -> list[np.ndarray]:
+        found = (c_int64 * 32)()
+        out = self._room(dims)
         n = self.params()
         params = (c_void_p * max(1, n))(*[LIB.sol_onnx_param(self._model, i) for i in range(n)])
-        pointers = [self._pointers(given), params, self._pointers(out)]
-        data = Data(*[ctypes.cast(p, c_void_p) for p in pointers], None)
+        pointers = [self._pointers(given), params, self._pointers(out), found]
+        data = Data(*[ctypes.cast(p, c_void_p) for p in pointers])
         check(LIB.test_interpret_at(self._graph, dims, byref(data)))
-        return out
+        return self._parts(out, found)
+
+    def _room(self, dims) -> list[np.ndarray]:
+        """Outputs of the largest sizes, where sizes depend on data."""
+        LIB.test_most(c_void_p(self._graph), dims)
+        return [np.zeros([LIB.test_size_at(s, dims) for s in shape], dtype) for _, dtype, shape in self.outputs]
+
+    def _parts(self, out: list[np.ndarray], found) -> list[np.ndarray]:
+        """What a call has written, of the sizes that it found."""
+        sizes = [[LIB.test_size_at(s, found) for s in shape] for _, _, shape in self.outputs]
+        return [o.ravel()[: int(np.prod(s, dtype=int))].reshape(s) for o, s in zip(out, sizes, strict=True)]
 
     def operators(self) -> dict[str, int]:
         found, count = {}, c_int64()
@@ -267,30 +291,36 @@ class Model:
     def params(self) -> int:
         return LIB.sol_onnx_params(self._model)
 
-    def _arrays(self, inputs) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _arrays(self, inputs) -> list[np.ndarray]:
         given = []
         for name, dtype, shape in self.inputs:
             a = np.array(inputs[name], order="C")
             if a.dtype != dtype or a.shape != shape:
                 raise SolError(INVALID, f"input '{name}': expected {dtype}{shape}, got {a.dtype}{a.shape}")
             given.append(a)
-        return given, [np.zeros(shape, dtype) for _, dtype, shape in self.outputs]
+        return given
 
     @staticmethod
     def _pointers(arrays):
         return (c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
 
     def interpret(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        given, out = self._arrays(inputs)
+        given = self._arrays(inputs)
+        if LIB.test_most(c_void_p(self._graph), (c_int64 * 32)()):  # it has sizes that depend on data
+            return self._interpret_at(given, (c_int64 * 32)())
+        out = [np.zeros(shape, dtype) for _, dtype, shape in self.outputs]
         n = self.params()
         params = (c_void_p * max(1, n))(*[LIB.sol_onnx_param(self._model, i) for i in range(n)])
         check(LIB.test_interpret(self._graph, self._pointers(given), params, self._pointers(out)))
         return out
 
     def run(self, inputs: dict[str, np.ndarray], threads: int = 1) -> list[np.ndarray]:
-        given, out = self._arrays(inputs)
+        given, dims, found = self._arrays(inputs), (c_int64 * 32)(), (c_int64 * 32)()
         if not self._net:
             check(LIB.sol_compile(CTX, c_void_p(self._graph), byref(self._net)))
             check(LIB.sol_onnx_bind(self._model, self._net, byref(self._params)))
-        check(LIB.sol_net_run(self._net, self._params, self._pointers(given), self._pointers(out), c_int32(threads)))
-        return out
+        out = self._room(dims)
+        pointers = [ctypes.cast(p, c_void_p) for p in (dims, self._pointers(given), self._pointers(out))]
+        call = Call(*pointers, threads, ctypes.cast(found, c_void_p))
+        check(LIB.sol_net_run_at(self._net, self._params, byref(call)))
+        return self._parts(out, found)

@@ -267,7 +267,7 @@ def test_declared_type_must_hold():
 
 def test_all_problems_at_once():
     nodes = [
-        node("Unique", ["x"], ["a"]),
+        node("DeformConv", ["x"], ["a"]),
         node("Relu", ["a"], ["b"]),
         node("Nonsense", ["x"], ["c"], name="first"),
         node("Nonsense", ["x"], ["d"]),
@@ -277,7 +277,7 @@ def test_all_problems_at_once():
     ]
     m = model(nodes, [info("x", [2, 4])], [info("b", None)], [tensor("s", [1, 2])])
     text = rejected(
-        m, UNSUPPORTED, "Unique (opset 17)", "depends on data", "'first'", "2 in all", "com.example.Foo", "temperature"
+        m, UNSUPPORTED, "DeformConv (opset 17)", "not translated yet", "'first'", "2 in all", "com.example.Foo", "temperature"
     )
     assert "Relu" not in text
     assert "magic" in text

@@ -1,0 +1,109 @@
+/* Boxes that are not hidden by one with a higher score (non-maximum suppression), as ONNX Runtime and torchvision
+ * compute it: results of float are rounded after each operation. */
+#include "layers/reference.h"
+
+enum { BOX_ORDERED, BOX_CORNERS, BOX_CENTER }; /* a->option, in the order of the layer's modes */
+struct box {
+    double low[2], high[2], area;
+};
+
+static double rounded(const struct reference *a, double v)
+{
+    return a->type == REFERENCE_F32 ? (float)v : v;
+}
+
+static double real_at(const struct reference *a, const char *data, int64_t i)
+{
+    const void *p = data;
+    return a->type == REFERENCE_F32 ? ((const float *)p)[i] : ((const double *)p)[i];
+}
+
+static struct box box_at(const struct reference *a, const char *boxes, int64_t i)
+{
+    struct box b;
+    for (int d = 0; d < 2; d++) {
+        const double x = real_at(a, boxes, i * 4 + d), y = real_at(a, boxes, i * 4 + 2 + d);
+        const int swapped = a->option == BOX_CORNERS && x > y;
+        b.low[d] = swapped ? y : x;
+        b.high[d] = swapped ? x : y;
+        if (a->option != BOX_CENTER) continue;
+        b.low[d] = rounded(a, x - rounded(a, y / 2));
+        b.high[d] = rounded(a, x + rounded(a, y / 2));
+    }
+    b.area = rounded(a, rounded(a, b.high[0] - b.low[0]) * rounded(a, b.high[1] - b.low[1]));
+    return b;
+}
+
+static int hides(const struct reference *a, const struct box *x, const struct box *y, double limit)
+{
+    double common = 1;
+    for (int d = 0; d < 2; d++) {
+        const double low = x->low[d] < y->low[d] ? y->low[d] : x->low[d];
+        const double high = y->high[d] < x->high[d] ? y->high[d] : x->high[d];
+        const double size = rounded(a, high - low);
+        common = rounded(a, common * (size > 0 ? size : 0));
+    }
+    const double all = rounded(a, rounded(a, x->area + y->area) - common);
+    if (a->option != BOX_ORDERED && !(common > 0 && x->area > 0 && y->area > 0 && all > 0)) return 0;
+    return rounded(a, common / all) > limit; /* 0/0 hides nothing */
+}
+
+static int is_before(double x, double y) /* the higher score, NaN being the highest; equal ones keep their order */
+{
+    return x > y || (x != x && y == y);
+}
+
+/* Candidates by falling score; in `order` or in `spare`. */
+static int64_t *sort_scores(const struct reference *a, const char *scores, int64_t n, int64_t *order, int64_t *spare)
+{
+    for (int64_t run = 1; run < n; run *= 2) {
+        for (int64_t begin = 0; begin < n; begin += 2 * run) {
+            const int64_t middle = begin + run < n ? begin + run : n, end = middle + run < n ? middle + run : n;
+            int64_t left = begin, right = middle;
+            for (int64_t k = begin; k < end; k++) {
+                const int second = right < end && (left == middle || is_before(real_at(a, scores, order[right]),
+                                                                               real_at(a, scores, order[left])));
+                spare[k] = order[second ? right++ : left++];
+            }
+        }
+        int64_t *const done = spare;
+        spare = order;
+        order = done;
+    }
+    return order;
+}
+
+static size_t room(const struct reference *a)
+{
+    return (size_t)a->n * (2 * sizeof(int64_t) + sizeof(struct box));
+}
+
+/* Inputs: boxes, scores, the most of one class, the limit of the overlap, the limit of scores (or none). */
+static enum reference_error select_boxes(const struct reference *a, char *const *p, void *scratch,
+                                         struct reference_bad *out_bad)
+{
+    int64_t *const to = (int64_t *)(void *)p[a->nin], *const first = scratch, *const second = first + a->n;
+    struct box *const chosen = (struct box *)(void *)(second + a->n);
+    const int64_t most = *(const int64_t *)(const void *)p[2];
+    const double limit = *(const double *)(const void *)p[3];
+    for (int64_t line = 0; line < a->outer * a->rows; line++) {
+        const char *const scores = p[1] + line * a->n * a->bytes;
+        const char *const boxes = p[0] + line / a->rows * a->n * 4 * a->bytes;
+        int64_t n = 0, found = 0;
+        for (int64_t i = 0; i < a->n; i++)
+            if (a->nin < 5 || real_at(a, scores, i) > *(const double *)(const void *)p[4]) first[n++] = i;
+        const int64_t *const order = sort_scores(a, scores, n, first, second);
+        for (int64_t k = 0; k < n && found < most; k++) {
+            const struct box b = box_at(a, boxes, order[k]);
+            int hidden = 0;
+            for (int64_t c = 0; c < found && !hidden; c++) hidden = hides(a, &chosen[c], &b, limit);
+            if (hidden) continue;
+            chosen[found++] = b;
+            const int64_t row[] = {line / a->rows, line % a->rows, order[k]}, at = out_bad->index++;
+            for (int d = 0; d < 3 && at < a->keep; d++) to[at * 3 + d] = row[d];
+        }
+    }
+    return REFERENCE_GOOD;
+}
+
+REFERENCE_KIND reference_nms = {"reference_nms", "reference_nms.c", room, select_boxes};

@@ -1,0 +1,97 @@
+/* Rows that differ from each other: a stable merge sort brings equal ones together. */
+#include "layers/reference.h"
+
+static int order_of(double x, double y) /* NaN is the largest */
+{
+    if (x != x || y != y) return (x != x) - (y != y);
+    return (x > y) - (x < y);
+}
+
+/* -1, 0, 1: element i of the data is less than, equal to, greater than element k. */
+static int compare(const struct reference *a, const char *data, int64_t i, int64_t k)
+{
+    const void *p = data;
+    if (a->type == REFERENCE_F32) return order_of(((const float *)p)[i], ((const float *)p)[k]);
+    if (a->type == REFERENCE_F64) return order_of(((const double *)p)[i], ((const double *)p)[k]);
+    if (a->type == REFERENCE_U64) {
+        const uint64_t x = ((const uint64_t *)p)[i], y = ((const uint64_t *)p)[k];
+        return (x > y) - (x < y);
+    }
+    const int64_t x = reference_integer(a->type, p, i), y = reference_integer(a->type, p, k);
+    return (x > y) - (x < y);
+}
+
+static int compare_rows(const struct reference *a, const char *data, int64_t i, int64_t k)
+{
+    int c = 0;
+    for (int64_t e = 0; e < a->inner && !c; e++) c = compare(a, data, i * a->inner + e, k * a->inner + e);
+    return c;
+}
+
+static int is_nan(const struct reference *a, const char *data, int64_t i)
+{
+    const void *p = data;
+    if (a->type == REFERENCE_F32) return ((const float *)p)[i] != ((const float *)p)[i];
+    return a->type == REFERENCE_F64 && ((const double *)p)[i] != ((const double *)p)[i];
+}
+
+/* Rows that sorting finds equal; without a->check, one that has a NaN equals no other. */
+static int is_same(const struct reference *a, const char *data, int64_t i, int64_t k)
+{
+    if (compare_rows(a, data, i, k)) return 0;
+    for (int64_t e = 0; e < a->inner && !a->check; e++)
+        if (is_nan(a, data, i * a->inner + e)) return 0;
+    return 1;
+}
+
+/* The numbers of the rows, sorted; in `order` or in `spare`, of n each. */
+static int64_t *sort_rows(const struct reference *a, const char *data, int64_t *order, int64_t *spare)
+{
+    const int64_t n = a->n;
+    for (int64_t i = 0; i < n; i++) order[i] = i;
+    for (int64_t run = 1; run < n; run *= 2) {
+        for (int64_t begin = 0; begin < n; begin += 2 * run) {
+            const int64_t middle = begin + run < n ? begin + run : n, end = middle + run < n ? middle + run : n;
+            int64_t left = begin, right = middle;
+            for (int64_t k = begin; k < end; k++) {
+                const int first =
+                    left < middle && (right == end || compare_rows(a, data, order[left], order[right]) <= 0);
+                spare[k] = order[first ? left++ : right++];
+            }
+        }
+        int64_t *const done = spare;
+        spare = order;
+        order = done;
+    }
+    return order;
+}
+
+static size_t room(const struct reference *a)
+{
+    return 2 * (size_t)a->n * sizeof(int64_t);
+}
+
+/* Outputs: the first row of each group, the group of each row, the size of each group. Of `keep` groups there is room
+ * for the first and the size. */
+static enum reference_error unique(const struct reference *a, char *const *p, void *scratch,
+                                   struct reference_bad *out_bad)
+{
+    int64_t *out[3], *first, *group, *size, groups = 0;
+    for (int i = 0; i < 3; i++) out[i] = (int64_t *)(void *)p[a->nin + i];
+    first = out[0], group = out[1], size = out[2];
+    int64_t *const order = sort_rows(a, p[0], scratch, (int64_t *)scratch + a->n);
+    int64_t *const leader = order == scratch ? (int64_t *)scratch + a->n : scratch; /* of a row: the first of its group */
+    for (int64_t k = 0; k < a->n; k++)
+        leader[order[k]] = k && is_same(a, p[0], order[k - 1], order[k]) ? leader[order[k - 1]] : order[k];
+    for (int64_t k = 0; k < a->n; k++) {
+        const int64_t row = a->option ? order[k] : k; /* sorted, or as they appear: a leader is in front of its group */
+        const int64_t g = group[row] = leader[row] == row ? groups++ : group[leader[row]];
+        if (g >= a->keep) continue;
+        if (leader[row] == row) first[g] = row, size[g] = 0;
+        size[g]++;
+    }
+    out_bad->index = groups;
+    return REFERENCE_GOOD;
+}
+
+REFERENCE_KIND reference_unique = {"reference_unique", "reference_unique.c", room, unique};
