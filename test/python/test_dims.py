@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import copy
+import gc
 import math
 import re
 import warnings
+import weakref
 from unittest import mock
 
 import networks
@@ -269,6 +271,26 @@ def test_memory_layouts():
         [(torch.randn(n, 3, 8 * n, 16).to(memory_format=f),) for n in (2, 3) for f in (last, torch.contiguous_format)],
     )
     assert programs(s) == [True, True]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_nothing_of_a_released_model_is_kept(training):
+    """PyTorch keeps the ShapeEnv of each trace with symbols, whether it succeeds or not."""
+
+    def used(model, x, **how):
+        s = sol.optimize(model, x, **how)
+        for n in (x.shape[0], 3):
+            s(x[:n]).sum().backward() if training else s(x[:n])
+        made = (s, *s._sol.programs.values(), s.parts[0].weight.untyped_storage())
+        return [weakref.ref(r) for r in made]
+
+    for function, how in (
+        (lambda s, x: s.parts[0](x), {"vdims": True}),
+        (lambda s, x: s.parts[0](x) * (2 if x.sum() > 0 else 3), {"vdims": True}),
+    ):
+        left = used(Apply(function, nn.Linear(10, 10)), X.clone().requires_grad_(training), **how)
+        gc.collect()
+        assert len(left) >= 3 and [r for r in left if r() is not None] == []
 
 
 def test_many_sizes():

@@ -55,12 +55,18 @@ class Cause:
         return f"{self.layer or self.operator or 'forward'} needs {n}{line}"
 
 
+def nowhere() -> Cause:
+    """Where the model is when it is not running."""
+    return Cause("", "", "")
+
+
 class _Env(ShapeEnv):
-    """A ShapeEnv that notes where each guard and each fixed symbol comes from."""
+    """A ShapeEnv that notes where each guard and each fixed symbol comes from. PyTorch's caches keep it alive, so `place` must be
+    `nowhere` behind a trace: it would keep the model, too."""
 
     def __init__(self) -> None:
         super().__init__(duck_shape=False)
-        self.place: Callable[[], Cause] = lambda: Cause("", "", "")
+        self.place: Callable[[], Cause] = nowhere
         self.causes: dict[sympy.Symbol, Cause] = {}
         self.guarded: list[Cause] = []  # by guard
 

@@ -42,7 +42,7 @@ from .sizes import Sizes
 from .skeleton import Attributes
 from .steps import Steps, Unusual
 from .structure import called
-from .symbols import SYMBOLIC, Cause, Symbols, TooLong
+from .symbols import SYMBOLIC, Cause, Symbols, TooLong, nowhere
 from .values import Given, Read, Reads, Values
 
 Node = torch.fx.Node
@@ -421,6 +421,8 @@ def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
                 )
     finally:
         attributes.restore()
+        if symbols is not None:
+            symbols.env.place = nowhere
     return traced
 
 
