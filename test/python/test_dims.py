@@ -142,6 +142,8 @@ ODD = {
     "a mean": lambda s, x: x.sum(1) / x.shape[1],
     "a scale": lambda s, x: x * (x.shape[1] ** -0.5),
     "real numbers": lambda s, x: torch.add(x, x.sum(0), alpha=1 / x.size(0)) * (0.5 * x.shape[1] + 1) / max(x.shape[0], 3) ** 1.5,
+    "functions of math": lambda s, x: x / math.sqrt(x.shape[1]) + math.log(x.size(0) * x.size(1)) * math.log(x.shape[1], 512) - math.exp(-x.shape[0]),
+    "more of math": lambda s, x: x * math.pow(x.shape[1], 0.25) * math.cos(math.pi / x.shape[1]) + math.log1p(x.size(1)) - math.log10(x.size(1)),
     "half of a size": lambda s, x: x[:, : math.ceil(x.shape[1] / 2)],
     "positions": lambda s, x: x + torch.arange(x.shape[1])[None, :, None],
     "halves": lambda s, x: x[:, : x.shape[1] // 2],
@@ -198,14 +200,8 @@ def test_one_program(name):
     assert programs(s) == [True]
 
 
-MORE = (
-    "cat",
-    "slices",
-    "windows",
-    "a mean",
-    "a scale",
-    "real numbers",
-)  # sizes of one or two get programs of their own
+REALS = ("a mean", "a scale", "real numbers", "functions of math", "more of math")
+MORE = ("cat", "slices", "windows", *REALS)  # sizes of one or two get programs of their own
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -222,7 +218,7 @@ def test_one_program_for_odd_ones(name):
 @pytest.mark.parametrize("name", ODD)
 def test_graphs_that_vary(name):
     """The graph with sizes that vary, at numbers, is the graph for these numbers."""
-    if name in ("a scale", "a mean", "real numbers"):
+    if name in REALS:
         pytest.skip("not a graph with sizes that vary, or one that computes a number from a size")
     model = odd(name)
     check_varying(
@@ -518,6 +514,27 @@ def test_the_model_rejects_a_size():
         s(ids(2, 65), torch.ones(2, 65, dtype=torch.int64))
     with pytest.raises(sol.InvalidError, match=r"'#1' is 23 in mask, but 24 in ids"):
         s(ids(2, 24), torch.ones(2, 23, dtype=torch.int64))
+
+
+PARTS = {  # sizes that are rounded real numbers, and those at which a form is another number than Python's
+    "floor": (lambda n: math.floor(n * 0.7), ()),
+    "floor of hundredths": (lambda n: math.floor(n * 0.29), (100,)),
+    "ceil": (lambda n: math.ceil(n * 1.1), (100,)),
+    "trunc": (lambda n: math.trunc(n / 1.4 + 0.25), ()),
+    "round": (lambda n: round(n * 0.3), (15,)),
+    "exact": (lambda n: math.floor(n * 0.375) + math.ceil(n / 3), ()),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_real_numbers_rounded_to_sizes(name):
+    """A size as float64 rounds it, not the fraction: 0.29 * 100 is below 29."""
+    size, apart = PARTS[name]
+    model = Apply(lambda s, x: x.new_ones(size(x.shape[0])))
+    s = sol.optimize(copy.deepcopy(model), torch.randn(12), vdims=True)
+    for n in (8, 10, 15, 20, 30, 7, 13, 100):
+        assert s(torch.randn(n)).shape == (size(n),)
+    assert programs(s) == [True, *[False for _ in apart]]
 
 
 def test_training():

@@ -34,8 +34,9 @@ PROGRAMS = {
 EACH = {
     "xlm": "forward reads values",
     "longformer": "forward reads values",
-    "reformer": "SymIntArrayRef expected to contain only concrete integers",  # an operator of PyTorch without symbolic sizes
-    "switch": "SymIntArrayRef expected to contain only concrete integers",
+    "reformer": "forward reads values",
+    "switch": "forward reads values",
+    "dbrx": "forward reads values",
     "nystromformer": "must match the size of tensor",  # its mean over segments is of the example's length
 }
 

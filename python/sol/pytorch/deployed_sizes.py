@@ -71,6 +71,10 @@ def translate(tracer: Tracer, kept: vary.Kept, declared: Sequence[Any], leaves: 
         _require(translator, kept)
     except (Varies, TypeError) as e:
         raise _unsupported(tracer.name, str(e)) from None
+    if found.roundings:
+        raise _unsupported(
+            tracer.name, f"a real number is rounded to a size: {vary.shown(found.roundings[0][0], kept.settled)}"
+        )
     return found
 
 

@@ -354,7 +354,7 @@ class State:
                 continue
             if own is None and given.traced is None:
                 given.traced = export(root, *examples(given.leaves, spec, wanted), bool(wanted), given)
-            if kept is own or program.admits(given, own or given.traced):
+            if program.takes(given.leaves) or (kept is not own and program.admits(given, own or given.traced)):
                 return program
         return None
 

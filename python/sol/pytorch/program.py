@@ -117,6 +117,7 @@ class Program:
         traced = time.monotonic()
         self.translation = t = self._translated(exported, given)
         if self.varying:
+            self.varying.round(t.roundings)
             self.what = ", ".join(
                 f"{str(x.dtype)[6:]}{list(t.leaves[i].shape)}" for i, x in enumerate(leaves) if i in t.leaves
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import functools as tools
 import math
 import operator
@@ -18,6 +19,8 @@ from .forms import Size, Varies, least, most
 from .reals import Real
 from .symbols import SYMBOLIC, plain
 
+# A real number of float64, rounded, and the size that stands for it: 7 * n // 10 for int(0.7 * n)
+Rounding = tuple[sympy.Expr, Size]
 _EXACT: list[tuple[Any, Any]] = [
     (sympy.Add, operator.add),
     (sympy.Mul, operator.mul),
@@ -27,6 +30,36 @@ _EXACT: list[tuple[Any, Any]] = [
     ((functions.Min, sympy.Min), least),
     (functions.Identity, lambda a: a),
 ]
+
+
+def _to_zero(above: Any, below: Any) -> Any:
+    """A fraction without its part behind the point."""
+    return above // below if above >= 0 else -(-above // below)
+
+
+_ROUNDED: dict[Any, Any] = {
+    functions.FloorToInt: operator.floordiv,
+    functions.TruncToInt: _to_zero,
+    functions.CeilToInt: lambda above, below: -(-above // below),
+    functions.RoundToInt: lambda above, below: (2 * above + below) // (2 * below),  # a half: up
+}
+_MOST_BELOW = 1 << 16  # of fractions that stand for real numbers
+
+
+def _ratio(real: float) -> tuple[int, int]:
+    """The fraction that a real number was meant to be: 7/10 for 0.7."""
+    made = fractions.Fraction(real).limit_denominator(_MOST_BELOW)
+    if float(made) != real:
+        raise Varies(f"needs a multiple of {real!r}, which is not a size")
+    return made.numerator, made.denominator
+
+
+def _is_exact(expr: Any) -> bool:
+    """Whether float64 computes a real number without rounding, or as one quotient, which for sizes never rounds to a whole number."""
+    return isinstance(expr, functions.IntTrueDiv) or all(
+        isinstance(e, functions.ToFloat) or (e.is_number and _ratio(float(e))[1].bit_count() == 1)
+        for e in sympy.Mul.make_args(expr)
+    )
 
 
 class Shaped:
@@ -76,6 +109,7 @@ class Sizes:
         self.values = values
         self._numbers = {symbol: sympy.Integer(n) for symbol, n in values.items() if type(n) is not Size}
         self._known: dict[Any, Any] = {}
+        self.roundings: list[Rounding] = []  # what must hold for the sizes of a call
 
     def of(self, arg: Any) -> Any:
         """An argument or result with values in place of symbols; tensors become `Shaped`."""
@@ -121,9 +155,11 @@ class Sizes:
             return int(expr)
         if isinstance(expr, sympy.Symbol):
             return self.values[expr]
-        if isinstance(expr, functions.FloorToInt | functions.TruncToInt | functions.CeilToInt):
-            above, below = self._fraction(expr.args[0])
-            return -(-above // below) if isinstance(expr, functions.CeilToInt) else above // below
+        if (round_ := _ROUNDED.get(type(expr))) is not None:
+            made = round_(*self._fraction(expr.args[0]))
+            if isinstance(made, Size) and (isinstance(expr, functions.RoundToInt) or not _is_exact(expr.args[0])):
+                self.roundings.append((expr, made))
+            return made
         if isinstance(expr, sympy.Pow) and isinstance(expr.exp, sympy.Integer) and expr.exp > 0:
             return math.prod([self._varying(expr.base)] * int(expr.exp))
         function = next((f for classes, f in _EXACT if isinstance(expr, classes)), None)
@@ -134,15 +170,17 @@ class Sizes:
     def _fraction(self, expr: Any) -> tuple[Any, Any]:
         """A number as a fraction of whole numbers."""
         if isinstance(expr, sympy.Float | sympy.Rational):
-            exact = sympy.Rational(expr)
-            return int(exact.p), int(exact.q)
+            return _ratio(float(expr))
         if isinstance(expr, functions.ToFloat):
             return self._varying(expr.args[0]), 1
-        if isinstance(expr, functions.IntTrueDiv):
-            return self._varying(expr.args[0]), self._varying(expr.args[1])
+        if isinstance(expr, functions.IntTrueDiv | functions.FloatTrueDiv):
+            (a, b), (c, d) = map(self._fraction, expr.args)
+            return a * d, b * c
         if isinstance(expr, sympy.Mul):
             parts = [self._fraction(a) for a in expr.args]
             return math.prod(p for p, _ in parts), math.prod(q for _, q in parts)
+        if isinstance(expr, sympy.Add):
+            return tools.reduce(lambda x, y: (x[0] * y[1] + y[0] * x[1], x[1] * y[1]), map(self._fraction, expr.args))
         return self._varying(expr), 1
 
     def _tensor(self, t: torch.Tensor) -> Shaped:

@@ -180,11 +180,17 @@ class Settled:
     def hold(self) -> Callable[..., bool]:
         """A function of the dimensions' sizes: whether all rules hold."""
         rules = " and ".join(f"({PythonPrinter().doprint(rule)})" for rule, _ in self.rules) or "True"
-        names = ", ".join(map(str, self.dims))
-        made: Callable[..., bool] = eval(
-            f"lambda {names}: {rules}", {"math": math, "torch": torch, "max": max, "min": min}
-        )
+        made: Callable[..., bool] = self._function(rules)
         return made
+
+    def values(self, exprs: Sequence[sympy.Expr]) -> Callable[..., list[Any]]:
+        """A function of the dimensions' sizes: the values of expressions, as Python computes them."""
+        made: Callable[..., list[Any]] = self._function(f"[{', '.join(map(PythonPrinter().doprint, exprs))}]")
+        return made
+
+    def _function(self, text: str) -> Any:
+        names = ", ".join(map(str, self.dims))
+        return eval(f"lambda {names}: {text}", {"math": math, "torch": torch, "max": max, "min": min})
 
     def multiple(self, dim: sympy.Symbol) -> int:
         """The number of which the sizes of a dimension must be multiples, so far as rules of this dimension alone say."""

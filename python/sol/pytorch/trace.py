@@ -33,7 +33,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import fake, function, operators, state
+from . import fake, function, operators, sized_math, state
 from .decompose import rule
 from .hooks import computed
 from .hosting import Hosting
@@ -430,7 +430,8 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     """Calls the module once, on tensors that become placeholders."""
     for row in rows:
         recorder.source(*row)
-    with enable_python_dispatcher(), recorder, _portable(), _recording(recorder):
+    symbolic = contextlib.nullcontext() if recorder.symbols is None else sized_math.expressions()
+    with enable_python_dispatcher(), recorder, _portable(), _recording(recorder), symbolic:
         made = called(lambda both: run(recorder, module, *both), given)
     results, out_spec = pytree.tree_flatten(made)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]

@@ -30,7 +30,7 @@ from .layout import Layout
 from .problems import Problem, place, rejection
 from .problems import where as _where
 from .reals import Real
-from .sizes import Shaped, Sizes
+from .sizes import Rounding, Shaped, Sizes
 from .steps import FUNC, FUNC_INSTEAD
 from .trace import Source, Traced
 from .writes import Memory, viewed, written
@@ -98,6 +98,7 @@ class Translation:
     leaves: dict[int, Layout] = field(
         default_factory=dict
     )  # of a trace with symbols: tensors among the caller's leaves
+    roundings: list[Rounding] = field(default_factory=list)  # likewise: what must hold for the sizes of a call
 
 
 _DETACHED = frozenset(getattr(torch.ops.aten, n).default for n in ("detach", "detach_", "detach_copy"))
@@ -163,6 +164,8 @@ class Translator:
         self._nodes(self.traced.graph, self.traced.module)
         if not self.problems:
             self._outputs()
+        if self.sizes is not None:
+            self.result.roundings = self.sizes.roundings
         if self.b.seed is not None:
             self.result.random = True
             behind = len(self.leaves) + len(self.traced.reads.hosted.inputs)

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from sol import _core
@@ -31,6 +32,8 @@ from sol import _core
 from . import fake
 from .facts import Facts
 from .hosted import Differs, Fetch, Hosted
+from .steps import Unusual
+from .symbols import SYMBOLIC
 
 Node = torch.fx.Node
 MOST = 1 << 16  # characters of one value as text; each call compares it
@@ -276,6 +279,8 @@ class Values:
 
     def _computed(self, row: Read, nodes: Sequence[Node], needed: Sequence[Node], sources: Mapping[Node, Any]) -> Any:
         """The value in this trace. PyTorch's generator goes on only where a call draws, too."""
+        if any(isinstance(a, SYMBOLIC) for n in needed for a in pytree.tree_leaves((n.args, n.kwargs))):
+            raise Unusual("forward reads values that follow from sizes")
         here = [n for n in needed if row.alone or n not in self._here]
         own = self._row(row.function, nodes, here, sources, row.alone, row.where, row.kind, row.form)
         with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng([], enabled=row.kind == "checked"):

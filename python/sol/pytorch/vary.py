@@ -17,7 +17,8 @@ from sol import _core, log
 from sol.inputs import ANY, Dim, Exact, Input
 from sol.report import Dimension, Report
 
-from .sizes import Sizes
+from .forms import Size, at
+from .sizes import Rounding, Sizes
 from .steps import Unusual
 from .structure import decode
 from .symbols import LEAST, SECONDS, Cause, Place, Settled, Symbols, TooLong, holds
@@ -148,6 +149,14 @@ class Varying:
         self.where = tuple(where)  # by dimension: where its size is read
         self.admitted: set[tuple[int, ...]] = set()  # sizes that the trace does not cover, but at which it is the same
         self.others: list[Kept] = []  # traces of such sizes that are the same
+        self.rounds: Callable[..., list[Any]] | None = None
+        self.rounded: list[Size] = []
+
+    def round(self, roundings: Sequence[Rounding]) -> None:
+        """Makes the program valid only for sizes at which these real numbers round to the sizes that stand for them:
+        `int(0.29 * n)` is 28, not 29, for 100."""
+        if roundings:
+            self.rounds, self.rounded = self.kept.settled.values([e for e, _ in roundings]), [n for _, n in roundings]
 
     def within(self, sizes: tuple[int, ...]) -> bool:
         """Whether sizes are within the limits of their dimensions."""
@@ -159,10 +168,12 @@ class Varying:
         """Whether the trace is valid for these sizes of the dimensions that vary."""
         if not self.within(sizes):
             return False
-        if sizes in self.admitted or any(self._as(other, sizes) for other in self.others):
-            return True
         given = iter(sizes)
         values = [n if isinstance(n, int) else next(given) for n in self.traced.vary.values()]
+        if self.rounds is not None and self.rounds(*values) != at(self.rounded, sizes):
+            return False
+        if sizes in self.admitted or any(self._as(other, sizes) for other in self.others):
+            return True
         return min(sizes) >= LEAST and bool(self.kept.settled.hold(*values))
 
     def _as(self, other: Kept, sizes: tuple[int, ...]) -> bool:
