@@ -1,5 +1,5 @@
-"""Functions of Python's module math, for sizes that vary: during a trace with symbols, `math.sqrt(x.shape[1])` is an expression, as PyTorch's
-own `x.shape[1] ** 0.5` is. Python would convert the size to a number, and the trace would be valid for that alone."""
+"""Functions of Python's module math, for sizes that vary: during a trace with symbols, `math.sqrt(x.shape[1])` is an expression, as
+`x.shape[1] ** 0.5` is. Python would convert the size to a number, and the trace would be valid for that alone."""
 
 from __future__ import annotations
 
