@@ -270,6 +270,7 @@ static sol_status target_of(struct sol_ctx *ctx, const struct way *w, struct tar
     if (target_named(ctx, type->features & SOL_DEVICE_LAUNCHES ? type->flavour : info.arch, out))
         return ctx_where(ctx, SOL_ERR_UNSUPPORTED, "device %s: ", dev_name(w->dev));
     if (info.cores > 0) out->cores = info.cores;
+    if (info.lanes > 0) out->simd = info.lanes;
     out->single = !info.f64;
     if (out->single && target_has_vectors(out))
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,

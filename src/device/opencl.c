@@ -11,6 +11,7 @@
 #include "device/inside.h"
 
 enum { PLATFORMS = 16, BASE_BITS = SOL_PTR_OFFSET_BITS };
+enum { OTHER_LANES = 32 }; /* of a device that is no processor, which does not say how many items it computes in step */
 #define ORIGIN                                                                                            \
     ((sol_ptr)1 << (BASE_BITS - 1)) /* of an allocation, so that addresses in front of it have its number \
                                      */
@@ -154,7 +155,8 @@ static sol_status opencl_info(const struct sol_device_type *type, const struct s
     describe(&f, host, out_info);
     out_info->memory = (int64_t)number(&f, CL_DEVICE_GLOBAL_MEM_SIZE);
     out_info->cores = (int32_t)number(&f, CL_DEVICE_MAX_COMPUTE_UNITS);
-    out_info->lanes = MAX(1, (int32_t)number(&f, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
+    const bool cpu = number(&f, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU;
+    out_info->lanes = cpu ? MAX(1, (int32_t)number(&f, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT)) : OTHER_LANES;
     out_info->group_items = (int32_t)number(&f, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     out_info->group_bytes = (int64_t)number(&f, CL_DEVICE_LOCAL_MEM_SIZE);
     return SOL_OK;

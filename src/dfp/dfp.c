@@ -497,7 +497,8 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const double rate = bytes < (double)t->l2 * t->cores ? t->l2_rate
                         : bytes < (double)t->l3          ? t->l3_rate
                                                          : t->dram_rate;
-    const double one = 0.1 * (t->fma ? 2 : 1) / t->fma_pipes; /* ns of a vector instruction, roughly */
+    const double steps = (double)target_lanes(t, sizeof(float)) / t->simd; /* that a core takes for a vector */
+    const double one = 0.1 * (t->fma ? 2 : 1) / t->fma_pipes * steps;      /* ns of a vector instruction, roughly */
     const double cost = MAX(one * vectors / t->cores, bytes / rate) + KERNEL_STEP_NS * m->d.pl->ngroup;
     out[0] = (struct variant){.p = {0, 5000}, .cost = cost, .text = "usual"};
     return 1;

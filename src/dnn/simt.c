@@ -1,7 +1,8 @@
 /* Contractions for work items: the product of two matrices that are read where they lie (convolutions, too: an element
  * of a factor is any expression of M and K, or of N and K). A work group computes a block of the result. It keeps the
  * block's part of both factors in shared memory, two of them, so that the next one is read while one is multiplied.
- * Each item multiplies a tile in registers. A long sum over few results is split into parts, which a second step adds
+ * Each item multiplies a tile in registers. On a graphics card neighbouring items read neighbouring elements; on a
+ * processor, whose items take turns, an item's tile is in one piece, so that its rows are vectors. A long sum over few results is split into parts, which a second step adds
  * up. The epilogue is applied to each element before it is stored. */
 #include <inttypes.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #define DEPTH 8    /* of a block of the sum */
 #define CHUNK 1024 /* products that are added up before they join the total */
+#define TURNS 16   /* a device of at most so many lanes is a processor */
 
 /* What a variant chooses (variant.p). */
 enum { P_ROWS, P_COLS, P_TILE_ROWS, P_TILE_COLS, P_PARTS };
@@ -29,7 +31,8 @@ struct simt {
     struct order batch, m, n, k;
     int rows, cols, tile_rows, tile_cols; /* of a block, and of an item's tile */
     int64_t parts, part;                  /* of the sum, and products in a part */
-    int items;
+    int items;          /* a multiple of rows and of cols */
+    bool turns, vector; /* items take turns; a row of a tile is a vector */
     int64_t mblocks, nblocks;
 };
 
@@ -70,6 +73,8 @@ static void shape(struct simt *s, const struct variant *v)
     s->nblocks = size_ceil_div(s->n.size, s->cols);
     s->parts = v->p[P_PARTS];
     s->part = size_mul(size_ceil_div(s->k.size, s->parts * DEPTH), DEPTH);
+    s->turns = s->target->simd <= TURNS;
+    s->vector = s->turns && s->tile_cols > 1 && s->p.dtype == SOL_F32;
 }
 
 /* -- variants */
@@ -85,7 +90,7 @@ static double cost(const struct simt *s)
     const double tile = s->tile_rows * s->tile_cols, groups = (double)size_about(blocks(s)) * (double)s->parts;
     const double each = (double)s->rows * s->cols * (double)size_about(s->part);
     const double rounds = (double)((int64_t)((groups - 1) / s->target->cores) + 1);
-    const double rate = 16 * s->target->clock * tile / (tile + 8),
+    const double rate = 2 * s->target->simd * s->target->clock * tile / (tile + 8),
                  bytes = s->parts > 1 ? 8.0 * groups * s->rows * s->cols : 0;
     return rounds * each / rate + bytes / s->target->dram_rate + KERNEL_STEP_NS * (s->parts > 1 ? 2 : 1);
 }
@@ -134,20 +139,44 @@ static void digits(const struct simt *s, const struct order *o, const char *flat
     }
 }
 
-/* Reads a block of a factor to shared memory: as many items as possible read neighbours. */
+static const char *first_of(const struct simt *s, const struct order *o)
+{
+    return o == &s->m ? "m0_" : "n0_";
+}
+
+/* Is a factor read along K, which is the last dimension of its memory, by neighbouring items? */
+static bool along_k(const struct simt *s, const struct operand *x)
+{
+    return !s->turns && x->affine && s->k.n && x->view.s[s->k.ivar[s->k.n - 1]] == 1;
+}
+
+/* Otherwise an item reads one element of M or N and some of K: declares the digits of the former, for all of the sum. */
+static void put_place(struct simt *s, const struct operand *x, const struct order *o, int wide)
+{
+    const char *flat = o == &s->m ? "a_at_" : "b_at_";
+    if (along_k(s, x)) return;
+    text_line(s->out, "const int64_t %s = @sol_min_i64(%s + @ITEM %% %d, %lld);", flat, first_of(s, o), wide,
+              (long long)size_sub(o->size, 1));
+    digits(s, o, flat);
+}
+
+/* Reads a block of a factor to shared memory. */
 static void put_load(struct simt *s, const struct operand *x, const struct order *o, const char *to, int wide)
 {
     struct text *out = s->out;
-    const bool along_k = x->affine && s->k.n && x->view.s[s->k.ivar[s->k.n - 1]] == 1;
-    const char *first = o == &s->m ? "m0_" : "n0_";
-    text_open(out, "for (int e_ = (int)@ITEM; e_ < %d; e_ += %d) {", wide * DEPTH, s->items);
-    text_line(out, "const int at_ = e_ %s %d, deep_ = e_ %s %d;", along_k ? "/" : "%", along_k ? DEPTH : wide,
-              along_k ? "%" : "/", along_k ? DEPTH : wide);
-    text_line(out, "const int64_t k_ = k0_ + %d + deep_, flat_ = @sol_min_i64(%s + at_, %lld);", DEPTH, first,
-              (long long)size_sub(o->size, 1));
+    if (along_k(s, x)) {
+        text_open(out, "for (int at_ = (int)@ITEM / %d; at_ < %d; at_ += %d) {", DEPTH, wide, s->items / DEPTH);
+        text_line(out, "const int deep_ = (int)@ITEM %% %d;", DEPTH);
+        text_line(out, "const int64_t flat_ = @sol_min_i64(%s + at_, %lld);", first_of(s, o),
+                  (long long)size_sub(o->size, 1));
+        digits(s, o, "flat_");
+    } else {
+        text_open(out, "for (int deep_ = (int)@ITEM / %d; deep_ < %d; deep_ += %d) {", wide, DEPTH, s->items / wide);
+        text_line(out, "const int at_ = (int)@ITEM %% %d;", wide);
+    }
+    text_line(out, "const int64_t k_ = k0_ + %d + deep_;", DEPTH);
     text_line(out, "@real x_ = 0;");
     text_open(out, "if (k_ < end_) {");
-    digits(s, o, "flat_");
     digits(s, &s->k, "k_");
     const char *value = print_value(&s->pe, x->view.node, s->p.dtype);
     text_line(out, "x_ = %s;", text_bare(s->p.arena, value));
@@ -156,11 +185,23 @@ static void put_load(struct simt *s, const struct operand *x, const struct order
     text_close(out, "}");
 }
 
+/* How far the elements of an item's tile are from each other, in a dimension with so many items. */
+static int step_of(const struct simt *s, int items)
+{
+    return s->turns ? 1 : items;
+}
+
 static void put_products(const struct simt *s)
 {
     struct text *out = s->out;
-    const int down = s->rows / s->tile_rows, across = s->cols / s->tile_cols;
+    const int down = step_of(s, s->rows / s->tile_rows), across = step_of(s, s->cols / s->tile_cols);
     text_open(out, "for (int d_ = 0; d_ < %d; d_++) {", DEPTH);
+    if (s->vector) {
+        text_line(out, "const @row b_ = vload%d(0, &bs_[1 - next_][d_][col_]);", s->tile_cols);
+        text_line(out, "for (int i_ = 0; i_ < %d; i_++) sum_[i_] += as_[1 - next_][d_][row_ + i_] * b_;", s->tile_rows);
+        text_close(out, "}");
+        return;
+    }
     text_line(out, "@real a_[%d], b_[%d];", s->tile_rows, s->tile_cols);
     text_line(out, "for (int i_ = 0; i_ < %d; i_++) a_[i_] = as_[1 - next_][d_][row_ + i_ * %d];", s->tile_rows, down);
     text_line(out, "for (int j_ = 0; j_ < %d; j_++) b_[j_] = bs_[1 - next_][d_][col_ + j_ * %d];", s->tile_cols,
@@ -170,19 +211,42 @@ static void put_products(const struct simt *s)
     text_close(out, "}");
 }
 
+/* Declares a tile, whose rows are vectors or arrays. */
+static void put_tile(const struct simt *s, const char *name)
+{
+    if (s->vector)
+        text_line(s->out, "@row %s[%d];", name, s->tile_rows);
+    else
+        text_line(s->out, "@real %s[%d][%d];", name, s->tile_rows, s->tile_cols);
+}
+
+/* A statement for each row or element $ of tiles. */
 static void each_of_tile(const struct simt *s, const char *statement)
 {
+    const char *at = s->vector ? "[i_]" : "[i_][j_]";
+    struct text line = text_new(s->p.arena);
+    for (; *statement; statement++) {
+        if (*statement == '$')
+            text_put(&line, "%s", at);
+        else
+            text_put(&line, "%c", *statement);
+    }
     text_line(s->out, "for (int i_ = 0; i_ < %d; i_++)", s->tile_rows);
-    text_line(s->out, "    for (int j_ = 0; j_ < %d; j_++) %s", s->tile_cols, statement);
+    if (s->vector)
+        text_line(s->out, "    %s", line.at);
+    else
+        text_line(s->out, "    for (int j_ = 0; j_ < %d; j_++) %s", s->tile_cols, line.at);
 }
 
 static void put_sum(struct simt *s)
 {
     struct text *out = s->out;
     const bool chunks = !size_le(s->part, 2 * CHUNK);
-    text_line(out, "@real sum_[%d][%d];", s->tile_rows, s->tile_cols);
-    if (chunks) text_line(out, "@real total_[%d][%d];", s->tile_rows, s->tile_cols);
-    each_of_tile(s, chunks ? "sum_[i_][j_] = total_[i_][j_] = 0;" : "sum_[i_][j_] = 0;");
+    put_tile(s, "sum_");
+    if (chunks) put_tile(s, "total_");
+    each_of_tile(s, chunks ? "sum_$ = total_$ = 0;" : "sum_$ = 0;");
+    put_place(s, &s->p.a, &s->m, s->rows);
+    put_place(s, &s->p.b, &s->n, s->cols);
     text_line(out, "int next_ = 0;");
     text_open(out, "for (int64_t k0_ = begin_ - %d; k0_ < end_; k0_ += %d, next_ = 1 - next_) {", DEPTH, DEPTH);
     text_open(out, "if (k0_ + %d < end_) {", DEPTH);
@@ -193,13 +257,13 @@ static void put_sum(struct simt *s)
     put_products(s);
     if (chunks) {
         text_open(out, "if ((k0_ - begin_) %% %d == %d) {", CHUNK, CHUNK - DEPTH);
-        each_of_tile(s, "total_[i_][j_] += sum_[i_][j_], sum_[i_][j_] = 0;");
+        each_of_tile(s, "total_$ += sum_$, sum_$ = 0;");
         text_close(out, "}");
     }
     text_close(out, "}");
     text_line(out, "@BARRIER;");
     text_close(out, "}");
-    if (chunks) each_of_tile(s, "sum_[i_][j_] += total_[i_][j_];");
+    if (chunks) each_of_tile(s, "sum_$ += total_$;");
 }
 
 static const char *place(void *user, struct text *out, int view)
@@ -243,18 +307,19 @@ static const char *partial(const struct simt *s, const char *part)
 static void put_results(struct simt *s)
 {
     struct text *out = s->out;
+    const char *sum = s->vector ? "((const @real *)&sum_[i_])[j_]" : "sum_[i_][j_]";
     text_open(out, "for (int i_ = 0; i_ < %d; i_++) {", s->tile_rows);
-    text_line(out, "const int64_t m_ = m0_ + row_ + i_ * %d;", s->rows / s->tile_rows);
+    text_line(out, "const int64_t m_ = m0_ + row_ + i_ * %d;", step_of(s, s->rows / s->tile_rows));
     text_line(out, "if (m_ >= %lld) break;", (long long)s->m.size);
     if (s->parts == 1) digits(s, &s->m, "m_");
     text_open(out, "for (int j_ = 0; j_ < %d; j_++) {", s->tile_cols);
-    text_line(out, "const int64_t n_ = n0_ + col_ + j_ * %d;", s->cols / s->tile_cols);
+    text_line(out, "const int64_t n_ = n0_ + col_ + j_ * %d;", step_of(s, s->cols / s->tile_cols));
     text_line(out, "if (n_ >= %lld) break;", (long long)s->n.size);
     if (s->parts > 1) {
-        text_line(out, "partial_[%s] = sum_[i_][j_];", partial(s, "part_"));
+        text_line(out, "partial_[%s] = %s;", partial(s, "part_"), sum);
     } else {
         digits(s, &s->n, "n_");
-        text_line(out, "const @real result_ = sum_[i_][j_];");
+        text_line(out, "const @real result_ = %s;", sum);
         put_epilogue(s, "result_");
     }
     text_close(out, "}");
@@ -286,8 +351,8 @@ static void put_blocks(struct simt *s)
               s->rows);
     text_line(out, "@SHARED @real (*const bs_)[%d][%d] = (@SHARED @real (*)[%d][%d])(shared_ + %d);", DEPTH, s->cols,
               DEPTH, s->cols, 2 * DEPTH * s->rows * s->p.bytes);
-    text_line(out, "const int row_ = (int)@ITEM / %d, col_ = (int)@ITEM %% %d;", s->cols / s->tile_cols,
-              s->cols / s->tile_cols);
+    text_line(out, "const int row_ = (int)@ITEM / %d * %d, col_ = (int)@ITEM %% %d * %d;", s->cols / s->tile_cols,
+              s->turns ? s->tile_rows : 1, s->cols / s->tile_cols, s->turns ? s->tile_cols : 1);
     text_open(out, "for (int64_t task_ = task0; task_ < task1; task_++) {");
     const int64_t inner = size_mul(s->mblocks, s->nblocks);
     text_line(out, "const int64_t n0_ = %s;", text_times(a, text_modulo(a, "task_", s->nblocks), s->cols));
@@ -343,6 +408,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
         .out = &text, .loops = s.p.loops, .memory = c->memory, .target = sc->target, .lanes = 1, .vector_ivar = -1};
     print_tables(&text, s.p.was);
     text_put(&text, "typedef %s @real;\n", dtype_def(s.p.dtype)->c_name);
+    if (s.vector) text_put(&text, "typedef float%d @row;\n", s.tile_cols);
     put_blocks(&s);
     *out = (struct kernel){.nstep = 1, .items = s.items, .shared_bytes = 2 * DEPTH * (s.rows + s.cols) * s.p.bytes};
     out->step[0].tasks = size_mul(blocks(&s), s.parts);

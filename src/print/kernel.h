@@ -43,6 +43,7 @@ struct target {
     const struct device *device;
     const char *march; /* for -march=, "native" or NULL */
     int vector_bytes;  /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
+    int simd;          /* float32 elements that a core computes in step: of a vector, or of a device's lanes */
     int registers;     /* vector registers: 16 or 32 */
     bool fma;
     bool single;        /* it has no float64: kernels compute in float32, and long sums are compensated (reduce.c) */

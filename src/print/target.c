@@ -178,6 +178,7 @@ static void fill(const struct named *n, struct target *out)
     out->device = n->device;
     out->march = n->march;
     out->vector_bytes = n->vector_bytes;
+    out->simd = n->vector_bytes / (int)sizeof(float);
     out->registers = n->registers;
     out->fma = n->fma;
     out->cores = rt_processors();

@@ -2,10 +2,14 @@
 
 import copy
 import re
+import time
+from unittest import mock
 
+import families
 import pytest
 import sol
 import torch
+from every_network import ALL, assert_gradients, assert_results, gradients, made, results
 from torch import nn
 
 THERE = [d for d in sol.devices() if d["type"] == "opencl" and not d["why"]]
@@ -83,6 +87,36 @@ def test_without_float64(name, torchvision):
     want = copy.deepcopy(model).double()(x.double())
     with torch.no_grad():
         assert difference(sol.optimize(model, x)(x), want) < 1e-5
+
+
+# -- all networks: `make test-all` alone
+
+SMALLEST = {"inception_v3": (96, 96)}  # where it is above 64 x 64
+
+
+def check(name, torchvision, run, compare, capfd, record_property):
+    """Compares a network. Into the report (--junit-xml) go the seconds of its first call without any cache, and the steps of the host."""
+    model, *given = made(name, torchvision, SMALLEST.get(name, (64, 64)))
+    optimized = sol.optimize(copy.deepcopy(model))
+    start = time.perf_counter()
+    with mock.patch("torch.multinomial", lambda weights, n, replacement=False: torch.arange(n)):
+        run(optimized, *given)
+    record_property("seconds", f"{time.perf_counter() - start:.1f}")
+    for steps in re.findall(r"(\d+ of \d+ steps) run on the host.*?: (.*)", capfd.readouterr().err):
+        record_property("host", ": ".join(steps))
+    compare(optimized, families.plain(model), families.plain(model).double(), given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+def test_forward(name, torchvision, capfd, record_property):
+    check(name, torchvision, results, assert_results, capfd, record_property)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in ALL if n not in families.TRAINED_ONLY])
+def test_backward(name, torchvision, capfd, record_property):
+    check(name, torchvision, gradients, assert_gradients, capfd, record_property)
 
 
 def test_float64_is_rejected_where_there_is_none():
