@@ -431,11 +431,8 @@ int call_run(struct cli *c, const struct model *m, struct call *call, double *ou
     if (cli_stopped()) return cli_error(EXIT_FAILED, "interrupted");
     double start = now_s();
     int64_t dims[MOST_DIMS];
-    const struct sol_call at = {.dims = m->dims,
-                                .inputs = call->inputs,
-                                .outputs = call->outputs,
-                                .threads = c->o.threads,
-                                .out_dims = dims};
+    const struct sol_call at = {
+        .dims = m->dims, .inputs = call->inputs, .outputs = call->outputs, .threads = c->o.threads, .out_dims = dims};
     sol_status status = sol_net_run_at(m->net, m->params, &at);
     *out_s = now_s() - start;
     for (int i = 0; i < call->nout && !status && sol_net_dims(m->net); i++)

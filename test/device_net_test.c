@@ -308,7 +308,7 @@ static void a_hang_outlives_its_call(void **state)
     for (int i = 0; i < 16 * 16; i++) w[i] = 1.f / 16;
     for (int hangs = 0; hangs < 2; hangs++) {
         struct sol_graph *g;
-        struct sol_net *net;
+        struct sol_net *net = NULL;
         struct sol_params *params;
         struct sol_ctx *c;
         char options[80];

@@ -497,8 +497,7 @@ static PyObject *parse(PyObject *self, PyObject *args)
 static PyMethodDef graph_methods[] = {
     {"dim", graph_dim, METH_VARARGS,
      "dim(name, hint, min, max, multiple) -> size: a dimension that varies; max 0: no limit"},
-    {"data_dim", graph_data_dim, METH_VARARGS,
-     "data_dim(name, most) -> size that a layer sets while the network runs"},
+    {"data_dim", graph_data_dim, METH_VARARGS, "data_dim(name, most) -> size that a layer sets while the network runs"},
     {"require", graph_require, METH_VARARGS, "require(size, what): sizes of a call must not make it negative"},
     {"at", graph_at_py, METH_O, "at(sizes) -> Graph: the same with numbers in place of its dimensions"},
     {"input", graph_input, METH_VARARGS, "input(name, dtype, shape) -> Tensor"},

@@ -61,9 +61,7 @@ class Program:
         found = {f"#{i}" for i in net.found}
         self.found = [any(found & set(re.findall(r"#\d+", _core.size_text(n))) for n in io[2]) for io in net.outputs]
 
-    def _sized(
-        self, io: tuple[str, str, tuple[int, ...]], dims: tuple[int, ...]
-    ) -> tuple[str, str, tuple[int, ...]]:
+    def _sized(self, io: tuple[str, str, tuple[int, ...]], dims: tuple[int, ...]) -> tuple[str, str, tuple[int, ...]]:
         name, dtype, shape = io
         return name, dtype, tuple(_core.size_at(n, dims) for n in shape) if dims else shape
 

@@ -2,8 +2,9 @@
  * of a factor is any expression of M and K, or of N and K). A work group computes a block of the result. It keeps the
  * block's part of both factors in shared memory, two of them, so that the next one is read while one is multiplied.
  * Each item multiplies a tile in registers. On a graphics card neighbouring items read neighbouring elements; on a
- * processor, whose items take turns, an item's tile is in one piece, so that its rows are vectors. A long sum over few results is split into parts, which a second step adds
- * up. The epilogue is applied to each element before it is stored. */
+ * processor, whose items take turns, an item's tile is in one piece, so that its rows are vectors. A long sum over few
+ * results is split into parts, which a second step adds up. The epilogue is applied to each element before it is
+ * stored. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -31,8 +32,8 @@ struct simt {
     struct order batch, m, n, k;
     int rows, cols, tile_rows, tile_cols; /* of a block, and of an item's tile */
     int64_t parts, part;                  /* of the sum, and products in a part */
-    int items;          /* a multiple of rows and of cols */
-    bool turns, vector; /* items take turns; a row of a tile is a vector */
+    int items;                            /* a multiple of rows and of cols */
+    bool turns, vector;                   /* items take turns; a row of a tile is a vector */
     int64_t mblocks, nblocks;
 };
 
@@ -150,7 +151,8 @@ static bool along_k(const struct simt *s, const struct operand *x)
     return !s->turns && x->affine && s->k.n && x->view.s[s->k.ivar[s->k.n - 1]] == 1;
 }
 
-/* Otherwise an item reads one element of M or N and some of K: declares the digits of the former, for all of the sum. */
+/* Otherwise an item reads one element of M or N and some of K: declares the digits of the former, for all of the sum.
+ */
 static void put_place(struct simt *s, const struct operand *x, const struct order *o, int wide)
 {
     const char *flat = o == &s->m ? "a_at_" : "b_at_";

@@ -80,7 +80,8 @@ static enum reference_error unique(const struct reference *a, char *const *p, vo
     for (int i = 0; i < 3; i++) out[i] = (int64_t *)(void *)p[a->nin + i];
     first = out[0], group = out[1], size = out[2];
     int64_t *const order = sort_rows(a, p[0], scratch, (int64_t *)scratch + a->n);
-    int64_t *const leader = order == scratch ? (int64_t *)scratch + a->n : scratch; /* of a row: the first of its group */
+    int64_t *const leader =
+        order == scratch ? (int64_t *)scratch + a->n : scratch; /* of a row: the first of its group */
     for (int64_t k = 0; k < a->n; k++)
         leader[order[k]] = k && is_same(a, p[0], order[k - 1], order[k]) ? leader[order[k - 1]] : order[k];
     for (int64_t k = 0; k < a->n; k++) {

@@ -1,5 +1,5 @@
-/* Sizes that the network sets while it runs: one for each node that finds elements. Where a later node needs two of them
- * to be equal, the model is read again with one for both, and the run compares what the two find. */
+/* Sizes that the network sets while it runs: one for each node that finds elements. Where a later node needs two of
+ * them to be equal, the model is read again with one for both, and the run compares what the two find. */
 #include "onnx/reader.h"
 
 /* The size of this reading with a number that names it: nodes are read in the same order each time. */

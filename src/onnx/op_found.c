@@ -95,9 +95,9 @@ sol_status op_unique(struct node *n)
     if (nd_type_of(x) == SOL_F16 || nd_type_of(x) == SOL_BF16) rows = nd_cast(n, rows, SOL_F32);
     const int64_t size = found_size(n, NULL, nd_size(rows, 0));
     /* as NumPy does: NaN equals NaN among elements, but not inside slices */
-    nd_make_all(n, &(struct nd_layer){"Unique", IN(rows),
-                                      WITH(INT("size", size), INT("sorted", sorted), INT("nan", flat))},
-                COUNT_OF(out), out);
+    nd_make_all(
+        n, &(struct nd_layer){"Unique", IN(rows), WITH(INT("size", size), INT("sorted", sorted), INT("nan", flat))},
+        COUNT_OF(out), out);
     nd_give(n, 0, nd_make(n, "Gather", IN(x, out[0]), WITH(INT("axis", axis))));
     for (int i = 0; i < COUNT_OF(out); i++) nd_give(n, i + 1, out[i]);
     return n->status;
@@ -128,7 +128,6 @@ sol_status op_nms(struct node *n)
     const int64_t all = size_mul(size_mul(nd_size(boxes, 0), nd_size(scores, 1)), of_class);
     const int64_t size = found_size(n, NULL, all);
     tensor in[] = {boxes, scores, limit, overlap, nd_has(n, 4) ? scalar(n, 4, SOL_F64) : NULL};
-    nd_give(n, 0,
-            nd_make(n, "NonMaxSuppression", in[4] ? 5 : 4, in, WITH(INT("size", size), TEXT("mode", mode))));
+    nd_give(n, 0, nd_make(n, "NonMaxSuppression", in[4] ? 5 : 4, in, WITH(INT("size", size), TEXT("mode", mode))));
     return n->status;
 }

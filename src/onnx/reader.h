@@ -243,7 +243,8 @@ typedef struct sol_tensor *tensor;
 /* found.c: a size of at most `most` that the network sets. x: the number of its elements that are not zero, which nodes
  * share; NULL: another number. 0 if the node has failed. */
 int64_t found_size(struct node *n, const struct sol_tensor *x, int64_t most);
-const char *found_name(const struct reader *r, int dim); /* of a dimension of the graph; NULL: the network does not set it */
+const char *found_name(const struct reader *r,
+                       int dim); /* of a dimension of the graph; NULL: the network does not set it */
 /* Makes what follows from the error of a reading. False: nothing does. */
 bool found_resolve(struct reader *r);
 

@@ -78,13 +78,14 @@ def test_compress(axis):
         [info("y", None)],
     )
     feeds = [
-        {"x": sparse((5, 7), 0.8), "c": RNG.random(n) < share}
-        for n, share in itertools.product((1, 5), (0, 0.5, 1))
+        {"x": sparse((5, 7), 0.8), "c": RNG.random(n) < share} for n, share in itertools.product((1, 5), (0, 0.5, 1))
     ]
     agrees(m, *feeds)
 
 
-@pytest.mark.parametrize(("axis", "is_sorted", "kind"), [*itertools.product((None, 0, 1), (0, 1), (TensorProto.FLOAT, I64))])
+@pytest.mark.parametrize(
+    ("axis", "is_sorted", "kind"), [*itertools.product((None, 0, 1), (0, 1), (TensorProto.FLOAT, I64))]
+)
 def test_unique(axis, is_sorted, kind):
     given = {} if axis is None else {"axis": axis}
     outputs = [info("y", None, kind), *[info(n, None, I64) for n in ("first", "which", "count")]]
@@ -94,9 +95,7 @@ def test_unique(axis, is_sorted, kind):
         outputs,
     )
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
-    feeds = [
-        {"x": RNG.integers(-n, n, shape).astype(dtype)} for shape in ((1, 1), (6, 2), (3, 9)) for n in (1, 2, 50)
-    ]
+    feeds = [{"x": RNG.integers(-n, n, shape).astype(dtype)} for shape in ((1, 1), (6, 2), (3, 9)) for n in (1, 2, 50)]
     agrees(m, *feeds)
 
 
@@ -220,7 +219,7 @@ def test_a_rule_that_a_found_size_breaks():
 def test_a_size_that_must_be_a_number_names_the_node():
     nodes = [node("NonZero", ["x"], ["i"], name="mask"), node("Reshape", ["i", "five"], ["y"])]
     m = model(nodes, [info("x", [10])], [info("y", None, I64)], [ints("five", 5, 2)])
-    with pytest.raises(sol.Error, match="layer 'y' .*mask elements do not fit"):
+    with pytest.raises(sol.Error, match=r"layer 'y' .*mask elements do not fit"):
         sol.optimize(m)
 
 
@@ -256,7 +255,11 @@ def test_a_bad_first_call_leaves_the_program_for_all_sizes():
 
 def test_values_that_programs_depend_on_become_known_meanwhile():
     """A program that another thread made for its own value is not used for this one."""
-    m = model([node("TopK", ["x", "k"], ["y", "i"])], [info("x", [5]), info("k", [1], I64)], [info("y", None), info("i", None, I64)])
+    m = model(
+        [node("TopK", ["x", "k"], ["y", "i"])],
+        [info("x", [5]), info("k", [1], I64)],
+        [info("y", None), info("i", None, I64)],
+    )
     f = sol.optimize(m, vdims=False)
     get = f._programs.get
 

@@ -277,7 +277,14 @@ def test_all_problems_at_once():
     ]
     m = model(nodes, [info("x", [2, 4])], [info("b", None)], [tensor("s", [1, 2])])
     text = rejected(
-        m, UNSUPPORTED, "DeformConv (opset 17)", "not translated yet", "'first'", "2 in all", "com.example.Foo", "temperature"
+        m,
+        UNSUPPORTED,
+        "DeformConv (opset 17)",
+        "not translated yet",
+        "'first'",
+        "2 in all",
+        "com.example.Foo",
+        "temperature",
     )
     assert "Relu" not in text
     assert "magic" in text
