@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-"""Writes text files as a table of C strings, by name: `embed.py NAME OUTPUT INPUT..`.
-
-Run by the builds of src/build, src/deploy and src/tune."""
+"""Writes text files as a table of C strings, by name: `embed.py NAME OUTPUT INPUT..`. Run by builds of folders of src."""
 
 import sys
 from pathlib import Path
