@@ -516,6 +516,22 @@ def test_the_model_rejects_a_size():
         s(ids(2, 24), torch.ones(2, 23, dtype=torch.int64))
 
 
+def test_dimensions_of_an_exported_program():
+    """torch.export.Dim: any dimension, limits, and sizes that are formulas of others."""
+    b, t = torch.export.Dim("b", min=1, max=9), torch.export.Dim("t", max=12)
+    model = Apply(lambda s, x, y: (s.parts[0](x) * 2, y.unflatten(1, (2, -1)).transpose(1, 2) + x[..., :2]), nn.Linear(10, 5))
+    given = lambda n, m: (torch.randn(n, m, 10), torch.randn(n, 2 * m))  # noqa: E731
+    exported = torch.export.export(model, given(4, 6), dynamic_shapes=[({0: b, 1: t}, {0: b, 1: 2 * t})])
+    s = sol.optimize(exported)
+    check_calls(s, model, [given(*n) for n in ((4, 6), (3, 9), (9, 12), (2, 3))])
+    assert [p.varying is not None for p in s._sol.programs.values() if p.pending is None] == [True]
+    for wrong, text in (((4, 13), "expected .*12"), ((10, 6), "expected .*9")):
+        with pytest.raises(sol.InvalidError, match=text):
+            s(*given(*wrong))
+    with pytest.raises(sol.InvalidError, match=r"Guard failed"):
+        s(torch.randn(4, 6, 10), torch.randn(4, 14))
+
+
 PARTS = {  # sizes that are rounded real numbers, and those at which a form is another number than Python's
     "floor": (lambda n: math.floor(n * 0.7), ()),
     "floor of hundredths": (lambda n: math.floor(n * 0.29), (100,)),

@@ -89,6 +89,25 @@ def test_a_second_size(states, name):
     assert programs(states) == [[False], [True]]
 
 
+@pytest.mark.parametrize(("dynamic", "expected"), [(None, [[False], [True]]), (True, [[True]])])
+def test_epoch_with_a_tail(states, dynamic, expected):
+    """Two epochs of 70 pictures in batches of 16: the tail of 6 is a second size."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)).train()
+    other, data = copy.deepcopy(model), torch.randn(70, 3, 8, 8)
+    losses = []
+    for m, call in ((model, model), (other, torch.compile(other, backend="sol", dynamic=dynamic))):
+        optimizer = torch.optim.SGD(m.parameters(), 0.1)
+        for batch in (*data.split(16), *data.split(16)):
+            optimizer.zero_grad()
+            loss = call(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+    torch.testing.assert_close(torch.stack(losses[10:]), torch.stack(losses[:10]), atol=1e-5, rtol=1e-4)
+    assert programs(states) == expected
+
+
 def test_marked_dimensions(states):
     model, _ = networks.network("unet", None)
     calls = [(torch.randn(n, 3, 16, 24),) for n in (2, 5, 3)]

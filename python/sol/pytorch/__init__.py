@@ -12,7 +12,7 @@ import sol as _sol
 # isort: split
 from sol import *  # noqa: F403
 from sol import _core
-from sol.inputs import Input
+from sol.inputs import Dim, Exact
 
 from . import dynamo
 from .entry import find_dims, optimize_module
@@ -38,15 +38,31 @@ class _Function(torch.nn.Module):
 
 
 def _exported_inputs(program: torch.export.ExportedProgram, batch_size: int | None) -> Any:
-    """The arguments that a program was exported for, with a wildcard for a dynamic first size, and the batch size."""
+    """The arguments that a program was exported for, with `sol.dim` for the sizes that torch.export.Dim lets vary. Those that are
+    formulas (`2 * steps`) have no limits here: the program's guards relate them to the others."""
     leaves, spec = pytree.tree_flatten(program.example_inputs)
     names = program.graph_signature.user_inputs
     nodes = {n.name: n.meta.get("val") for n in program.graph.find_nodes(op="placeholder")}
+    dims: dict[Any, Dim] = {}
+
+    def size(name: str, d: int, n: Any, given: int) -> Any:
+        if not isinstance(n, torch.SymInt):
+            return given
+        expr = n.node.expr
+        if expr not in dims:
+            limits = program.range_constraints.get(expr)
+            low, high = (int(limits.lower), limits.upper) if limits else (0, None)
+            example = batch_size if batch_size is not None and d == 0 else given
+            dims[expr] = Dim(
+                f"{name}.{d}", low, int(high) if getattr(high, "is_Integer", False) else None, example=example
+            )
+        return dims[expr]
+
     for i, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
         val = nodes.get(name) if isinstance(name, str) else None
-        if isinstance(val, torch.Tensor) and val.ndim and isinstance(val.shape[0], torch.SymInt):
-            batch_size = leaf.shape[0] if batch_size is None else batch_size
-            leaves[i] = Input((0, *leaf.shape[1:]), leaf.requires_grad, leaf.dtype)
+        if isinstance(val, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in val.shape):
+            sizes = (size(name, d, n, leaf.shape[d]) for d, n in enumerate(val.shape))
+            leaves[i] = Exact(tuple(sizes), leaf.requires_grad, leaf.dtype)
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     return args, kwargs, batch_size
 

@@ -208,6 +208,8 @@ class Varying:
         sizes = dict(zip((settled.places[p] for p in self.where), self.sizes(leaves), strict=True))
         expected = {p: sizes.get(e, vary.get(e)) for p, e in settled.places.items() if e.is_Symbol}
         expected |= {p: n for p, (n, _) in self.kept.fixed.items()}
+        numbers: dict[sympy.Symbol, Any] = {s: sizes.get(s, vary.get(s)) for s in settled.dims}
+        expected |= {p: self.kept.size(p, numbers) for p, e in settled.places.items() if not e.is_Symbol}
         return all(leaves[i].shape[d] == n for (i, d), n in expected.items()) and self.check(self.sizes(leaves))
 
 
