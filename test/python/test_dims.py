@@ -519,7 +519,9 @@ def test_the_model_rejects_a_size():
 def test_dimensions_of_an_exported_program():
     """torch.export.Dim: any dimension, limits, and sizes that are formulas of others."""
     b, t = torch.export.Dim("b", min=1, max=9), torch.export.Dim("t", max=12)
-    model = Apply(lambda s, x, y: (s.parts[0](x) * 2, y.unflatten(1, (2, -1)).transpose(1, 2) + x[..., :2]), nn.Linear(10, 5))
+    model = Apply(
+        lambda s, x, y: (s.parts[0](x) * 2, y.unflatten(1, (2, -1)).transpose(1, 2) + x[..., :2]), nn.Linear(10, 5)
+    )
     given = lambda n, m: (torch.randn(n, m, 10), torch.randn(n, 2 * m))  # noqa: E731
     exported = torch.export.export(model, given(4, 6), dynamic_shapes=[({0: b, 1: t}, {0: b, 1: 2 * t})])
     s = sol.optimize(exported)

@@ -51,11 +51,10 @@ def _exported_inputs(program: torch.export.ExportedProgram, batch_size: int | No
         expr = n.node.expr
         if expr not in dims:
             limits = program.range_constraints.get(expr)
-            low, high = (int(limits.lower), limits.upper) if limits else (0, None)
+            low = int(limits.lower) if limits else 0
+            high = int(limits.upper) if limits and limits.upper.is_Integer else None
             example = batch_size if batch_size is not None and d == 0 else given
-            dims[expr] = Dim(
-                f"{name}.{d}", low, int(high) if getattr(high, "is_Integer", False) else None, example=example
-            )
+            dims[expr] = Dim(f"{name}.{d}", low, high, example=example)
         return dims[expr]
 
     for i, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
