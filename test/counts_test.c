@@ -33,6 +33,7 @@ enum { GOOD, FAILED, SKIPPED = 77, MOST = 64 };
 static struct target made_up = {.name = "x86-64-v3",
                                 .march = "x86-64-v3",
                                 .vector_bytes = 32,
+                                .simd = 8,
                                 .registers = 16,
                                 .fma = true,
                                 .cores = 1,

@@ -84,6 +84,7 @@ static sol_status set_vector(struct deploy *d, struct deploy_version *v)
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: ispc::vector '%s': %s has vectors of %d bytes",
                         d->keys.vector, v->name, v->target.vector_bytes);
     v->target.vector_bytes = like.vector_bytes;
+    v->target.simd = like.simd;
     return SOL_OK;
 }
 

@@ -15,7 +15,7 @@
 #define DEPTH 8    /* of a block of the sum */
 #define CHUNK 1024 /* products that are added up before they join the total */
 #define FAVOUR 8
-#define TURNS 16   /* a device of at most so many lanes is a processor */
+#define TURNS 16 /* a device of at most so many lanes is a processor */
 
 /* What a variant chooses (variant.p). */
 enum { P_ROWS, P_COLS, P_TILE_ROWS, P_TILE_COLS, P_PARTS };
@@ -87,7 +87,8 @@ static int64_t blocks(const struct simt *s)
 }
 
 /* An estimate: products in whole blocks, at a rate that grows with the tile, and the parts' way through memory. On a
- * processor, DFP takes 9 to 45 times as long for a convolution (PoCL 3.1), though it prices itself alike: hence FAVOUR. */
+ * processor, DFP takes 9 to 45 times as long for a convolution (PoCL 3.1), though it prices itself alike: hence FAVOUR.
+ */
 static double cost(const struct simt *s)
 {
     const double tile = s->tile_rows * s->tile_cols, groups = (double)size_about(blocks(s)) * (double)s->parts;
