@@ -337,14 +337,17 @@ static PyObject *run_with(struct py_caller *c, struct param_set *set, int thread
 {
     PyObject *made = call_make_outputs(c, 0, c->noutput, call->dims, call->outputs);
     if (!made) return NULL;
-    const struct sol_call at = call_at(c, call, threads);
+    struct sol_call at = call_at(c, call, threads);
+    int64_t found[MOST_VARY];
     sol_status status;
+    at.out_dims = found;
     Py_BEGIN_ALLOW_THREADS;
     status = sol_net_run_at(c->net->net, params_of(set), &at);
     Py_END_ALLOW_THREADS;
-    if (!status) return made;
+    if (!status && !c->nfound) return made;
+    PyObject *result = status ? core_raise(status) : varies_found(c, made, found);
     Py_DECREF(made);
-    return core_raise(status);
+    return result;
 }
 
 static PyObject *run(struct py_caller *c, int threads, struct call *call)

@@ -53,7 +53,7 @@ struct py_caller {
     int nforward_in, nforward_out;
     struct spec *gradient; /* of the other inputs, which are gradients of outputs */
     /* for a network with sizes that vary: where each is read, and what checks them */
-    int ndim;
+    int ndim, nfound; /* nfound: the last of them, which the network sets */
     struct where {
         int leaf, dim;
     } * where;
@@ -108,6 +108,9 @@ int call_read_split(struct py_caller *c, PyObject *split);
 /* _varies.c: sizes that vary. */
 int varies_read(struct py_caller *c, PyObject *sizes);   /* the constructor's argument `sizes`; 0 or -1 */
 int varies_find(struct py_caller *c, struct call *call); /* the sizes of a call, if the network takes them */
+/* After a run that has set sizes: gives outputs these sizes, and appends them to the tuple. A new reference, or NULL.
+ */
+PyObject *varies_found(struct py_caller *c, PyObject *made, const int64_t *dims);
 PyObject *varies_fill(PyObject *args,
                       const int64_t *dims); /* the arguments of `empty` with numbers in place of forms */
 void varies_free(struct py_caller *c);

@@ -79,7 +79,14 @@ PyObject *core_raise(sol_status status)
     if (PyErr_Occurred()) return NULL; /* KeyboardInterrupt, or an exception of a callback */
     const char *text = sol_error(core.ctx);
     int kind = status > 0 && status <= SOL_ERR_INTERNAL ? status : SOL_ERR_INTERNAL;
-    PyErr_SetString(core.error[kind], text && *text ? text : "failed without a message");
+    int64_t a, b;
+    const bool sizes = sol_error_sizes(core.ctx, &a, &b);
+    PyObject *e = PyObject_CallFunction(core.error[kind], "s", text && *text ? text : "failed without a message");
+    PyObject *pair = sizes && e ? Py_BuildValue("(LL)", (long long)a, (long long)b) : NULL;
+    if (pair) PyObject_SetAttrString(e, "sizes", pair); /* two sizes that must be equal */
+    Py_XDECREF(pair);
+    if (e && !PyErr_Occurred()) PyErr_SetObject(core.error[kind], e);
+    Py_XDECREF(e);
     return NULL;
 }
 

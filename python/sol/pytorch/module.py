@@ -34,6 +34,7 @@ from .hosted import Differs
 from .program import Owned, Program, examples
 from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
+from .symbols import DataSized
 from .trace import leaf_names
 from .training import Origin, later, rejected
 from .values import Given, shortened
@@ -296,7 +297,7 @@ class State:
                 self._check_declared(root, leaves, spec)
                 for other in self.programs.values():
                     other.refresh(set())  # half() and the like: gives up the memory that parameters have left
-                given = Given(leaves, owned, absent, self._fixed(leaves), facts)
+                given = Given(leaves, owned, absent, self._fixed(leaves), facts, found=not wanted)
                 made = self._made(root, spec, rows, given, general)
                 key = (general, made.varying) if made.varying else (kind, made.reads and made.reads.values)
                 facts.made = made
@@ -327,13 +328,43 @@ class State:
         """A new program. `key`: of calls that differ in sizes alone."""
         with contents_kept(root):
             try:
-                return self._general(root, spec, rows, given, key) or Program(root, spec, rows, given, key[0][-1])
+                return self._general(root, spec, rows, given, key) or self._single(root, spec, rows, given, key[0][-1])
             except _core.InvalidError as e:
                 names = leaf_names(root, *pytree.tree_unflatten(given.leaves, spec))
                 why = self.traces and self.traces.misfit(given.leaves, names)
                 if not why:
                     raise
                 raise _core.InvalidError(f"{model_class(root).__name__}: {why}: {e}") from e
+
+    def _single(
+        self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, wanted: frozenset[Origin]
+    ) -> Program:
+        """A program for the sizes of this call. In inference, it sets sizes that depend on data while it runs, if it can."""
+        try:
+            return Program(root, spec, rows, given, wanted)
+        except DataSized:
+            with contents_kept(root):
+                found, why = self._finding(root, spec, rows, given, wanted)
+            if found is not None:
+                return found
+        log.info(f"{model_class(root).__name__}: sizes that depend on data are values of the program: {why}")
+        given.found = False
+        return Program(root, spec, rows, given, wanted)
+
+    def _finding(
+        self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, wanted: frozenset[Origin]
+    ) -> tuple[Program | None, str]:
+        traces = vary.Traces({})
+        kept = traces.alone(given.leaves, _tracer(root, spec, given, wanted))
+        if kept is None:
+            return None, traces.why
+        while True:
+            varying = vary.Varying(kept, kept.traced, ())
+            try:
+                return Program(root, spec, rows, dataclasses.replace(given, varying=varying), wanted), ""
+            except (_core.Error, Varies, TypeError) as e:
+                if not kept.unify(e):
+                    return None, str(e)
 
     def _general(
         self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, key: tuple[Any, ...]
@@ -353,7 +384,10 @@ class State:
             if program is None:
                 continue
             if own is None and given.traced is None:
-                given.traced = export(root, *examples(given.leaves, spec, wanted), bool(wanted), given)
+                try:
+                    given.traced = export(root, *examples(given.leaves, spec, wanted), bool(wanted), given)
+                except DataSized:
+                    return None
             if program.takes(given.leaves) or (kept is not own and program.admits(given, own or given.traced)):
                 return program
         return None
@@ -373,7 +407,8 @@ class State:
             try:
                 made = Program(root, spec, rows, given, wanted)
             except (_core.Error, Varies, TypeError) as e:
-                kept.failed(e, free)
+                if not kept.unify(e):
+                    kept.failed(e, free)
             else:
                 vary.say(made.name, kept)
                 return made
@@ -388,7 +423,7 @@ class State:
         with self.lock, _drawing(None) as facts, contents_kept(root):
             owned = owned_tensors(root)
             _check_tensors(root, owned)
-            given = Given(leaves, owned, frozenset(), self._fixed(leaves), facts)
+            given = Given(leaves, owned, frozenset(), self._fixed(leaves), facts, found=not wanted)
             kind = _kind(spec, guards(root, owned), owned, wanted), tuple(map(arguments.kind_key, leaves))
             return self.traces.explore(kind, leaves, _tracer(root, spec, given, wanted), self.traces.free)
 

@@ -114,6 +114,7 @@ class Program:
         self.reads = exported.reads if exported.reads.rows else None  # the values that the program is valid for
         self.hosted = exported.reads.hosted
         self.fetcher = exported.reads.fetcher
+        self.found = len(exported.found)  # sizes that the network sets
         traced = time.monotonic()
         self.translation = t = self._translated(exported, given)
         if self.varying:
@@ -205,9 +206,18 @@ class Program:
             results += tuple(self._empty(layout, dtype) for layout, dtype in g.layouts(t))
             given = tuple(_spec(t.outputs[i][1], *self.rows[i][0]) for i in g.of)
             split = (len(t.inputs), len(t.outputs), given)
-        sizes = (self.varying.where, self.varying.check) if self.varying else None
+        sizes = (self.varying.where, self.varying.check) if self.varying else ((), lambda sizes: True)
+        sizes = (sizes[0] + self.found * ((-1, -1),), sizes[1])
         return _core.Caller(
-            self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results, split, sizes
+            self.net,
+            TENSORS,
+            torch.empty_strided,
+            tuple(rows),
+            params,
+            tuple(modes),
+            results,
+            split,
+            sizes if sizes[0] else None,
         )
 
     def _slot(self, p: Parameter) -> tuple[Any, ...]:
@@ -320,13 +330,15 @@ class Program:
             return gradient
         return torch.empty_strided(*args, **kwargs).copy_(gradient.detach())
 
-    def finish(self, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> list[Any]:
+    def finish(self, outputs: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
         """The leaves of the model's result, computed from the network's outputs. Also performs the model's in-place
         writes, and sets the attributes that it sets."""
         t = self.translation
         if t.writes:
             self._check_overlaps(leaves)
         dims = self.varying.sizes(leaves) if self.varying else ()
+        if self.found:
+            *outputs, dims = outputs
         outputs = tuple(_shaped(o, layout, dims) for o, (layout, _) in zip(outputs, t.outputs, strict=True))
         if t.writes:
             with torch.no_grad():

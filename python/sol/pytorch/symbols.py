@@ -37,6 +37,10 @@ class TooLong(Exception):
     """Tracing with symbols takes too long."""
 
 
+class DataSized(Exception):
+    """A size depends on data; a trace with symbols lets the network set it."""
+
+
 @dataclass
 class Cause:
     """Where the model compares sizes: the operator that does, its layer (class and path), and the line of the model."""
@@ -87,6 +91,8 @@ class Symbols:
 
     def __init__(self, free: Mapping[Place, Dim], seconds: float = SECONDS) -> None:
         self.free = free
+        self._found: list[tuple[sympy.Symbol, Any]] = []  # these sizes, and their most
+        self._sizes: dict[Any, Any] = {}  # by what is counted
         self.env = _Env()
         self.made: dict[Place, sympy.Expr] = {}
         self.end = time.thread_time() + seconds
@@ -123,7 +129,41 @@ class Symbols:
         self.made[place] = size.node.expr
         return size
 
+    def found(self, what: Any, most: Any) -> Any:
+        """The size of what the network finds, from 0 to `most`."""
+        if what not in self._sizes:
+            size = self.env.create_unbacked_symint()
+            torch._check(size >= 0)
+            self._sizes[what] = size
+            self._found.append((size.node.expr, most))
+        return self._sizes[what]
+
+    def same(self, a: sympy.Symbol, b: sympy.Symbol) -> bool:
+        """Takes two sizes that the network sets for one; the run compares what it finds. False: they are not such sizes."""
+        found = [s for s, _ in self.set_sizes()]
+        if a == b or a not in found or b not in found:
+            return False
+        first, second = sorted((a, b), key=found.index)
+        self.env._set_replacement(second, first, "equal sizes")
+        return True
+
     # -- behind the trace
+
+    def set_sizes(self) -> list[tuple[sympy.Symbol, Any]]:
+        """The sizes that the network sets, in order, each with its most. Sizes that must be equal are one."""
+        found = [
+            (s, self.env.replace(most.node.expr) if isinstance(most, SYMBOLIC) else most) for s, most in self._found
+        ]
+        return [(s, most) for s, most in found if self.env.replace(s) == s]
+
+    def unchecked(self) -> str | None:
+        """What a model needs of sizes that the network sets, if nothing would check it."""
+        for asserts in self.env.deferred_runtime_asserts.values():
+            for a in asserts:
+                expr = self.env.replace(a.expr)
+                if expr != sympy.true and self.env._maybe_evaluate_static(expr) != sympy.true:
+                    return f"{expr} must hold, where sizes depend on data"
+        return None
 
     def expression(self, size: Any) -> Any:
         """A size as an expression of the dimensions; a number as it is."""
@@ -145,7 +185,8 @@ class Symbols:
         ranges = {s: self.env.var_to_range[s] for s in dims}
         bounds = {s: (int(r.lower), int(r.upper) if r.upper.is_Integer else None) for s, r in ranges.items()}
         hints = {s: int(self.env.backed_var_to_val[s]) for s in dims}
-        return Settled(dims, {p: e for p, e in exprs.items() if not e.is_number}, fixed, rules, bounds, hints)
+        found = [s for s, _ in self.set_sizes()]
+        return Settled(dims, {p: e for p, e in exprs.items() if not e.is_number}, fixed, rules, bounds, hints, found)
 
     def _unify(self) -> None:
         """Takes dimensions for one where products of them must be equal (batch times length of words, and of their labels). Sizes
@@ -175,6 +216,7 @@ class Settled:
     rules: Sequence[tuple[sympy.Expr, Cause]]  # what must hold for the trace to be valid
     bounds: Mapping[sympy.Symbol, tuple[int, int | None]]  # None: no limit that is known
     hints: Mapping[sympy.Symbol, int]  # sizes during the trace
+    found: Sequence[sympy.Symbol] = ()  # sizes that the network sets
 
     @functools.cached_property
     def hold(self) -> Callable[..., bool]:

@@ -42,7 +42,7 @@ from .sizes import Sizes
 from .skeleton import Attributes
 from .steps import Steps, Unusual
 from .structure import called
-from .symbols import SYMBOLIC, Cause, Symbols, TooLong, nowhere
+from .symbols import SYMBOLIC, Cause, DataSized, Symbols, TooLong, nowhere
 from .values import Given, Read, Reads, Values
 
 Node = torch.fx.Node
@@ -78,6 +78,7 @@ class Traced:
     reads: Reads = field(default_factory=Reads)  # values that forward read
     sizes: Sizes | None = None  # of a trace with symbols, for one call
     vary: dict[Any, Any] = field(default_factory=dict)  # by symbol: a number, or the arguments of Graph.dim
+    found: list[tuple[Any, Any]] = field(default_factory=list)  # symbols of sizes that the network sets, and their most
     effects: list[tuple[str, str, Any]] = field(
         default_factory=list
     )  # attributes to set: path of the module, name, value
@@ -174,11 +175,11 @@ class _Recorder(ProxyTorchDispatchMode):
             if (apart := self._apart(func, args, kwargs)) is not None:
                 return apart
         inputs, named = self._nodes(args), self._nodes(kwargs)
-        known, sized = operators.SHAPES.get(func), operators.SIZES.get(func)
+        known, sized = operators.SHAPES.get(func), operators.SIZES.get(func) or operators.SIZES.get(str(func))
         self.inside += 1
         try:
             if sized:
-                made = sized(self.read, *args, **kwargs)
+                made = sized(self.count, *args, **kwargs)
             else:
                 made = known(*args, **kwargs) if known else None
                 if made is None:
@@ -246,6 +247,16 @@ class _Recorder(ProxyTorchDispatchMode):
         """Applies a function to the data of tensors. The program is then valid for this value only."""
         nodes = self._nodes(tensors)
         return self.values.read(function, nodes, self.sources, self._place()[1])
+
+    def count(self, function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
+        """A size that a function finds in data: one that the network sets, or a value that forward reads."""
+        most = operators.MOST.get(getattr(function, "func", function))
+        given = self.values.given
+        if most is None or given is None or not given.found:
+            return self.read(function, *tensors)
+        if self.symbols is None:
+            raise DataSized
+        return self.symbols.found((function, *self._nodes(tensors)), most(*getattr(function, "args", ()), *tensors))
 
     def operands(self, name: str, tensors: Sequence[torch.Tensor]) -> Read:
         """What computes the tensors that a host function takes."""
@@ -383,7 +394,7 @@ def trace(
         env, static = (symbols.env, True) if symbols else (None, None)  # the model's own tensors have no symbols
         with FakeTensorMode(shape_env=env, static_shapes=static) as mode, _told(exporting):
             return _trace(_Recorder(module, mode, None, given, symbols), module, args, kwargs)
-    except (Unusual, TooLong, _core.UnsupportedError):
+    except (Unusual, TooLong, DataSized, _core.UnsupportedError):
         raise
     except Exception as e:
         raise Unusual(f"{type(e).__name__}: {e}") from e
@@ -440,7 +451,11 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     recorder.graph.output(tuple(outputs))
     recorder.values.finish(recorder.graph)
     sources, reads = list(recorder.sources.values()), recorder.values.made
-    return Traced(recorder.graph, module, sources, outputs, recorder.constants, out_spec, [], reads=reads)
+    symbols = recorder.symbols
+    found = symbols.set_sizes() if symbols else []
+    if symbols and found and (needs := symbols.unchecked()):
+        raise Unusual(needs)
+    return Traced(recorder.graph, module, sources, outputs, recorder.constants, out_spec, [], reads=reads, found=found)
 
 
 _recorders: list[_Recorder] = []  # of the current trace; there is only one at a time
@@ -457,7 +472,7 @@ def _recording(recorder: _Recorder) -> Iterator[None]:
     try:
         with _lists(recorder), recorder.hosting.entered():
             yield
-    except (_core.UnsupportedError, Unusual):
+    except (_core.UnsupportedError, Unusual, DataSized):
         raise
     except Exception as e:
         if not recorder.values.used:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import sympy
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor
@@ -151,12 +152,15 @@ class Translator:
             self.sizes = Sizes(
                 {s: n if isinstance(n, int) else forms.size(self.graph.dim(*n)) for s, n in traced.vary.items()}
             )
+        if traced.found:
+            self._set_sizes(traced.found)
         self.b = Builder(self.graph)
         self.b.sized = self._sized
         self.env: dict[torch.fx.Node, Any] = {}
         self.memory = Memory(self.b, self._read, self._again, self.env)
         self.origin: dict[torch.fx.Node, tuple[str, Any]] = {}  # placeholder -> ("leaf", i) or ("param", name)
         self.problems: list[Problem] = []
+        self.unequal: tuple[Any, ...] | None = None  # symbols that must be equal
 
     def run(self) -> Translation:
         """Translates the graph. Raises UnsupportedError with everything that is not supported."""
@@ -172,8 +176,25 @@ class Translator:
             self.result.inputs.append(Input(behind, Layout((), (), (), (), True), self.b.seed.handle))
         if self.problems:
             transformed = [p for p in self.problems if p.what == FUNC]  # the others may follow from these
-            raise rejection(transformed or self.problems, self.traced.unusual)
+            error = rejection(transformed or self.problems, self.traced.unusual)
+            error.unequal = self.unequal  # type: ignore[attr-defined]
+            raise error
         return self.result
+
+    def _note_unequal(self, e: Exception) -> None:
+        """Notes the first two sizes that the network sets and that an operator needs to be equal."""
+        names = {v.form: s for s, v in self.sizes.values.items() if type(v) is forms.Size} if self.sizes else {}
+        pair = tuple(names.get(n) for n in getattr(e, "sizes", ()))
+        if pair and None not in pair and self.unequal is None:
+            self.unequal = pair
+
+    def _set_sizes(self, found: Sequence[tuple[Any, Any]]) -> None:
+        """Dimensions that the network sets; behind all others."""
+        values = dict(self.sizes.values) if self.sizes else {}
+        self.sizes = Sizes(values)
+        for k, (symbol, most) in enumerate(found):
+            bound = self.sizes.number(most) if isinstance(most, sympy.Basic) else most
+            values[symbol] = forms.size(self.graph.data_dim(f"found_{k}", forms.form(bound)))
 
     # -- inputs and parameters
 
@@ -263,6 +284,7 @@ class Translator:
         except _Missing:
             self._stand_in(node)
         except (Rejected, forms.Varies, _core.UnsupportedError, _core.InvalidError) as e:
+            self._note_unequal(e)
             what, why = (FUNC, FUNC_INSTEAD) if _is_of_func(node) else (_named(node), str(e))
             self.problems.append(Problem(what, why, _where(path, line), node.meta.get("step")))
             self._stand_in(node)
@@ -400,7 +422,7 @@ class Translator:
     def _decomposed(self, node: torch.fx.Node) -> Any:
         """Translates an operator that is missing from the table, through PyTorch's decomposition."""
         try:
-            if self.traced.vary:
+            if self.traced.vary or self.traced.found:
                 raise forms.Varies("PyTorch takes it apart for numbers only")
             graph = None if written(node) is not None else decompose(node, self.sizes)
         except forms.Varies:

@@ -171,6 +171,7 @@ class Given:
     facts: Facts = field(default_factory=Facts)
     traced: Any = None  # a trace with symbols, for these sizes
     varying: Any = None  # a trace with sizes that vary
+    found: bool = False  # the network may set sizes that depend on data
 
 
 class Values:

@@ -58,6 +58,14 @@ class Kept:
         each = [frozenset({s}) for s in reversed(dims)] if len(dims) > 1 else []
         return [frozenset(), *each, *([frozenset(dims[1:])] if len(dims) > 2 else [])]
 
+    def unify(self, why: Exception) -> bool:
+        """Where an operator needs two sizes to be equal that the network sets: takes them for one."""
+        pair = getattr(why, "unequal", None)
+        if pair is None or not self.symbols.same(*pair):
+            return False
+        self.traced.found = self.symbols.set_sizes()
+        return True
+
     def failed(self, why: Exception, free: Free) -> None:
         """There is no program for the first of `lows` and `numbers`; goes on to the next that differs where only `free` varies."""
         self.why = self.why or why
@@ -174,7 +182,7 @@ class Varying:
             return False
         if sizes in self.admitted or any(self._as(other, sizes) for other in self.others):
             return True
-        return min(sizes) >= LEAST and bool(self.kept.settled.hold(*values))
+        return min(sizes, default=LEAST) >= LEAST and bool(self.kept.settled.hold(*values))
 
     def _as(self, other: Kept, sizes: tuple[int, ...]) -> bool:
         """Whether another trace is valid for these sizes."""
@@ -252,7 +260,7 @@ class Traces:
     def _trace(self, leaves: Sequence[Any], make: Make, attempts: Sequence[Free]) -> Kept | None:
         """A new trace with the first of these dimensions free that is possible; None: it does not work with symbols."""
         for k, free in enumerate(attempts):
-            if not free or free in attempts[:k]:
+            if (not free and len(attempts) > 1) or free in attempts[:k]:
                 continue
             symbols = Symbols(free)
             try:
@@ -269,6 +277,10 @@ class Traces:
                 self.why = "forward reads values or calls host functions"
             log.debug(f"sizes that vary ({', '.join(f'{i}.{d}' for i, d in free)}): {self.why}")
         return None
+
+    def alone(self, leaves: Sequence[Any], make: Make) -> Kept | None:
+        """A trace for these sizes in which those that depend on data are symbols. None: it does not work."""
+        return self._trace(leaves, make, [{}])
 
     def misfit(self, leaves: Sequence[Any], names: Sequence[str]) -> str | None:
         """The first rule of a trace that these sizes break, in words."""
@@ -395,7 +407,7 @@ def shown(expr: Any, settled: Settled) -> str:
     """An expression of sizes, with #0, #1, .. for the dimensions."""
     if not isinstance(expr, sympy.Basic):
         return str(expr)
-    text = str(expr.xreplace({s: sympy.Symbol(f"#{k}") for k, s in enumerate(settled.dims)}))
+    text = str(expr.xreplace({s: sympy.Symbol(f"#{k}") for k, s in enumerate((*settled.dims, *settled.found))}))
     return text[1:-1] if text.startswith("((") and text.endswith("))") else text
 
 

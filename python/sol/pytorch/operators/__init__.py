@@ -4,10 +4,11 @@ import importlib
 
 from .pairs import OfReal, find_complex, is_complex, like_out
 from .sized import plain
-from .table import COMPLEX, NUMBERS, OPERATORS, SHAPES, SIZES, Rejection, Row, find, out_of_place, without_out
+from .table import COMPLEX, MOST, NUMBERS, OPERATORS, SHAPES, SIZES, Rejection, Row, find, out_of_place, without_out
 
 __all__ = [
     "COMPLEX",
+    "MOST",
     "NUMBERS",
     "OPERATORS",
     "SHAPES",

@@ -1,11 +1,12 @@
-"""Operators whose result sizes follow from data: positions of nonzero elements, unique values, counts.
+"""Operators whose result sizes follow from data: positions of nonzero elements, unique values, boxes, counts.
 
-A trace reads the numbers that determine the sizes (`sizes`), and the program is valid for these. SOL computes the
-contents of the results.
+In inference, a layer sets the size while the network runs, if `MOST` says how large it may be. Otherwise, a trace reads the
+numbers that determine the sizes (`sizes`), and the program is valid for these. SOL computes the contents of the results.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 import torch
 
 from ..builder import Builder, Value
+from ..forms import varies
 from .counting import tally
-from .table import op, sizes
+from .table import MOST, op, sizes
 
 Read = Callable[..., Any]
 aten = torch.ops.aten
@@ -34,7 +36,9 @@ def _range(b: Builder, n: int, start: int = 0) -> Value:
 
 def places(b: Builder, x: Value, n: int) -> Value:
     """The first n positions of nonzero elements in x, flattened. If there are fewer, the rest is the number of
-    elements."""
+    elements. If n depends on data, the layer sets it."""
+    if varies(n):
+        return b.reshape(b.layer("NonZero", _flat(b, x), size=n), [n])
     if not n or not math.prod(x.shape):
         return b.fill([n], 0, torch.int64)
     found = b.cast(b.compare("ne", _flat(b, x), 0), torch.int64)
@@ -51,8 +55,19 @@ def _unraveled(b: Builder, at: Value, shape: Sequence[int]) -> list[Value]:
     return found[::-1]
 
 
+def _positions(b: Builder, x: Value, n: Any) -> list[Value]:
+    """An index for each dimension of x: where it is not zero."""
+    if not varies(n):
+        return _unraveled(b, places(b, x, n), x.shape)
+    found = b.layer("NonZero", x, size=n)
+    return [b.layer("Select", found, axis=1, index=k) for k in range(x.ndim)]
+
+
 def _count(x: torch.Tensor) -> int:
     return int(torch.count_nonzero(x))
+
+
+MOST[_count] = torch.Tensor.numel
 
 
 @sizes("nonzero", "argwhere")
@@ -63,7 +78,8 @@ def nonzero_like(read: Read, x: torch.Tensor) -> torch.Tensor:
 
 @op("nonzero", "argwhere")
 def nonzero(b: Builder, x: Value) -> Value:
-    return _stacked(b, _unraveled(b, places(b, x, b.out.shape[0]), x.shape))
+    n = b.out.shape[0]
+    return b.layer("NonZero", x, size=n) if varies(n) else _stacked(b, _positions(b, x, n))
 
 
 def _stacked(b: Builder, columns: Sequence[Value]) -> Value:
@@ -87,7 +103,7 @@ def nonzero_numpy_like(read: Read, x: torch.Tensor) -> list[torch.Tensor]:
 
 @op("nonzero_numpy", "where")
 def nonzero_numpy(b: Builder, x: Value) -> list[Value]:
-    return _unraveled(b, places(b, x, b.out[0].shape[0]), x.shape or (1,))
+    return _positions(b, x if x.ndim else b.reshape(x, [1]), b.out[0].shape[0])
 
 
 @sizes("masked_select")
@@ -100,8 +116,9 @@ def masked_select_like(read: Read, x: torch.Tensor, mask: torch.Tensor) -> torch
 @op("masked_select")
 def masked_select(b: Builder, x: Value, mask: Value) -> Value:
     shape = torch.broadcast_shapes(x.shape, mask.shape)
-    at = places(b, b.expand(mask, shape), b.out.shape[0])
-    return b.layer("Gather", _flat(b, b.expand(x, shape)), at, axis=0) if b.out.shape[0] else b.fill([0], 0, x.dtype)
+    n = b.out.shape[0]
+    at = places(b, b.expand(mask, shape), n)
+    return b.layer("Gather", _flat(b, b.expand(x, shape)), at, axis=0) if varies(n) or n else b.fill([0], 0, x.dtype)
 
 
 _READING = (aten.index.Tensor, aten._unsafe_index.Tensor)
@@ -113,6 +130,9 @@ def plain(call: Callable[..., Any], read: Read, func: Any, args: Any) -> tuple[A
     selected elements, and tensors that say where to cut become numbers. `call` calls an operator."""
     if func in _READING or func in _WRITING:
         return func, _without_masks(call, func, args)
+    if func is aten.masked_select.default and args[0].shape != args[1].shape:
+        shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+        return func, (args[0], call(aten.expand.default, (), (args[1], shape)))
     if func is aten.narrow.Tensor:
         return aten.narrow.default, (*args[:2], read(torch.Tensor.item, args[2]), *args[3:])
     if func is aten.tensor_split.tensor_indices_or_sections:
@@ -175,6 +195,9 @@ def _distinct(x: torch.Tensor) -> int:
     return len(torch.unique(x))
 
 
+MOST[_distinct] = torch.Tensor.numel
+
+
 @sizes("_unique2")
 def unique_like(
     read: Read, x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
@@ -187,6 +210,13 @@ def unique(b: Builder, x: Value, sorted: bool, return_inverse: bool, return_coun
     """The result is always sorted."""
     flat = b.cast(_flat(b, x), torch.uint8 if x.dtype == torch.bool else x.dtype)
     size = flat.shape[0]
+    if varies(b.out[0].shape[0]):
+        first, inverse, counts = b.layers("Unique", flat, outputs=3, size=b.out[0].shape[0])
+        return (
+            b.cast(b.layer("Gather", flat, first, axis=0), x.dtype),
+            b.reshape(inverse, x.shape) if return_inverse else _none(b),
+            counts if return_counts else _none(b),
+        )
     if not size:
         return b.fill([0], 0, x.dtype), b.fill(b.out[1].shape, 0, torch.int64), _none(b)
     values, order = b.layers("Sort", flat, outputs=2, axis=0, down=0)
@@ -197,6 +227,37 @@ def unique(b: Builder, x: Value, sorted: bool, return_inverse: bool, return_coun
         b.reshape(inverse, x.shape) if return_inverse else _none(b),
         counts if return_counts else _none(b),
     )
+
+
+def _distinct_rows(dim: int, x: torch.Tensor) -> int:
+    return torch.unique(x, dim=dim).shape[dim]
+
+
+MOST[_distinct_rows] = lambda dim, x: x.shape[dim]
+
+
+@sizes("unique_dim")
+def unique_dim_like(
+    read: Read,
+    x: torch.Tensor,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Any, ...]:
+    n = read(functools.partial(_distinct_rows, dim), x)
+    shape = [n if d == dim % x.ndim else s for d, s in enumerate(x.shape)]
+    shape[0], shape[dim] = shape[dim], shape[0]  # this dimension is the outermost in memory
+    return x.new_empty(shape).transpose(0, dim), *_unique_like(x, n, True, True, [x.shape[dim]])[1:]
+
+
+@op("unique_dim")
+def unique_dim(b: Builder, x: Value, dim: int, sorted: bool, return_inverse: bool, return_counts: bool) -> Any:
+    """The result is always sorted, and has all three parts."""
+    axis = dim % x.ndim
+    rows = b.transpose(x, 0, axis) if axis else x
+    first, inverse, counts = b.layers("Unique", rows, outputs=3, size=b.out[0].shape[axis])
+    return b.layer("Gather", x, first, axis=axis), inverse, counts
 
 
 @sizes("unique_consecutive")
@@ -305,3 +366,27 @@ def one_hot_like(read: Read, x: torch.Tensor, num_classes: int = -1) -> torch.Te
 @op("one_hot")
 def one_hot(b: Builder, x: Value, num_classes: int) -> Value:
     return b.layer("OneHot", b.cast(x, torch.int64), n=b.out.shape[-1])
+
+
+# -- boxes
+
+
+def _kept(threshold: float, boxes: torch.Tensor, scores: torch.Tensor) -> int:
+    return len(torch.ops.torchvision.nms(boxes, scores, threshold))
+
+
+MOST[_kept] = lambda threshold, boxes, scores: scores.numel()
+
+
+@sizes("torchvision.nms.default")
+def nms_like(read: Read, dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+    return dets.new_empty(read(functools.partial(_kept, iou_threshold), dets, scores), dtype=torch.int64)
+
+
+@op("torchvision.nms.default")
+def nms(b: Builder, dets: Value, scores: Value, iou_threshold: float) -> Value:
+    """The boxes that overlap none with a higher score by more than the threshold, highest score first."""
+    boxes, of_class = b.reshape(dets, [1, *dets.shape]), b.reshape(scores, [1, 1, *scores.shape])
+    most, limit = b.scalar((1 << 63) - 1, torch.int64), b.scalar(iou_threshold, torch.float64)
+    found = b.layer("NonMaxSuppression", boxes, of_class, most, limit, size=b.out.shape[0])
+    return b.layer("Select", found, axis=1, index=2)

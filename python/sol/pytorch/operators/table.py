@@ -81,11 +81,17 @@ def sizes(*names: str) -> Callable[[Function], Function]:
 
     def enter(function: Function) -> Function:
         for name in names:
+            if name.count(".") == 2:  # of another library, which may be absent
+                SIZES[name] = function
+                continue
             packet, _, overload = name.partition(".")
             SIZES[getattr(getattr(torch.ops.aten, packet), overload or "default")] = function
         return function
 
     return enter
+
+
+MOST: dict[Function, Function] = {}  # functions that find a size in data: the most that it may be
 
 
 NUMBERS = frozenset(  # operators that read tensors and return no tensor
