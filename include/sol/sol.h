@@ -225,6 +225,15 @@ sol_status sol_graph_const(struct sol_graph *g, enum sol_dtype dtype, int ndim, 
  * an output. */
 sol_status sol_graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t);
 
+/* The network will take and give tensors that lie on the device "TYPE:INDEX", instead of memory of the host: pointers
+ * of inputs, outputs and parameters are places in the device's heap (sol_heap_alloc), converted to pointers, wherever
+ * there are elements. Then a run returns before the device has done it. What else happens to these places through the
+ * heap happens before or after the run, in the order of the calls, so they may be freed or written at once. An error in
+ * the data is reported by a later call of the heap, or of such a network. A run waits for steps of the host, for
+ * measurements (key profile), for a callback of sol_on_step, and on devices that launch single kernels (OpenCL). Errors
+ * of sol_compile: as sol_heap_open. Errors: NOMEM. */
+sol_status sol_graph_resident(struct sol_graph *g, const char *device);
+
 struct sol_attr {
     const char *name;
     enum { SOL_ATTR_INT, SOL_ATTR_REAL, SOL_ATTR_TEXT } kind;

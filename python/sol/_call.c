@@ -93,11 +93,13 @@ static int check_counts(const struct py_caller *c)
 
 static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"net", "types", "empty", "leaves", "params", "modes", "results", "split", "sizes", NULL};
+    static char *names[] = {"net",     "types", "empty", "leaves", "params", "modes",
+                            "results", "split", "sizes", "device", NULL};
     PyObject *net, *types, *empty, *leaves, *params, *modes, *results, *split = Py_None, *sizes = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!|OO", names, core.net, &net, &PyTuple_Type, &types,
+    int device = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!|OOi", names, core.net, &net, &PyTuple_Type, &types,
                                      &empty, &PyTuple_Type, &leaves, &PyTuple_Type, &params, &PyTuple_Type, &modes,
-                                     &PyTuple_Type, &results, &split, &sizes))
+                                     &PyTuple_Type, &results, &split, &sizes, &device))
         return NULL;
     PyObject *first = PyTuple_GetItem(types, 0);
     PyObject *capsule = first ? PyObject_GetAttrString(first, "__dlpack_c_exchange_api__") : NULL;
@@ -116,6 +118,8 @@ static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     c->types = types;
     c->empty = empty;
     c->results = results;
+    c->device_type = device < 0 ? DL_CPU : DL_OTHER;
+    c->device_id = device < 0 ? 0 : device;
     c->noutput = (int)PyTuple_Size(results);
     c->ninput = sol_net_inputs(c->net->net);
     c->nforward_in = c->ninput;
@@ -244,8 +248,8 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
         PyErr_Clear();              /* sparse tensors and the like: Python handles them */
         return 0;
     }
-    if (t.device_type != DL_CPU || t.ndim != s->ndim || t.code != s->code || t.bits != s->bits || t.lanes != 1)
-        return 0;
+    if (t.device_type != c->device_type || t.device_id != c->device_id) return 0;
+    if (t.ndim != s->ndim || t.code != s->code || t.bits != s->bits || t.lanes != 1) return 0;
     if (!same_sizes(s, &t, dims)) return 0;
     /* without elements, any address will do */
     *out_data = t.data ? (const char *)t.data + t.byte_offset : (const void *)c;

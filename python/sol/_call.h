@@ -42,9 +42,10 @@ struct py_caller {
     PyObject ob_base;
     struct py_net *net;
     const struct dl_exchange_api *api;
-    PyObject *types;   /* tuple: the exact types of accepted tensors */
-    PyObject *empty;   /* creates an output: empty(*args, **kwargs) */
-    PyObject *results; /* tuple of (args, kwargs) */
+    PyObject *types;            /* tuple: the exact types of accepted tensors */
+    PyObject *empty;            /* creates an output: empty(*args, **kwargs) */
+    PyObject *results;          /* tuple of (args, kwargs) */
+    int device_type, device_id; /* DLPack's: where all tensors lie */
     int nleaf, nparam, nmode, ninput, noutput;
     struct leaf *leaf;
     struct param *param;

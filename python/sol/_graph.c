@@ -411,6 +411,15 @@ static PyObject *graph_text(PyObject *self)
     return result;
 }
 
+static PyObject *graph_resident(PyObject *self, PyObject *device)
+{
+    const char *name = PyUnicode_AsUTF8AndSize(device, NULL);
+    if (!name) return NULL;
+    const sol_status status = sol_graph_resident(((struct py_graph *)self)->g, name);
+    if (status) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
 static PyObject *graph_compile(PyObject *self, PyObject *unused)
 {
     struct sol_net *net;
@@ -512,6 +521,7 @@ static PyMethodDef graph_methods[] = {
      "influences(of, with) -> bytes: for each output a row of 0 and 1: which tensors have an influence on it"},
     {"interpret", graph_interpret_py, METH_VARARGS,
      "interpret(inputs, params, outputs): the oracle, slow; tuples of row-major buffers"},
+    {"resident", graph_resident, METH_O, "resident(device): the network takes and gives tensors that lie on a device"},
     {"compile", graph_compile, METH_NOARGS, "compile() -> Net"},
     {NULL, NULL, 0, NULL},
 };

@@ -1,7 +1,8 @@
 /* Parameters of a caller. One network may serve several owners: instances of a model for which torch.compile uses one
  * graph, averaged copies, or weights that a call passes. So a caller keeps a few sets, each with the tensors of one
  * owner and what the network prepared from them, and a call uses the set that has its tensors. A tensor is passed to
- * the network again if its version, its address or a sample of its bytes changed.
+ * the network again if its version, its address or a sample of its bytes changed; of a tensor on a device, whose memory
+ * cannot be read here, if its version or address changed.
  *
  * A set holds its tensors strongly, because torch.utils.swap_tensors rejects tensors with weak references. If nobody
  * else holds them, the owner is gone, and the set may be taken over for another owner. A set also holds the storages of
@@ -77,7 +78,7 @@ int params_see(const struct py_caller *c, int i, PyObject *object, struct seen *
     int same = call_match(c, object, &p->spec, NULL, &out->data);
     if (same != 1) return same;
     if (p->versioned && read_version(object, &out->version)) return -1;
-    out->sample = sample(&p->spec, out->data);
+    out->sample = c->device_type == DL_CPU ? sample(&p->spec, out->data) : 0;
     Py_INCREF(object);
     out->tensor = object;
     return 1;

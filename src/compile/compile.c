@@ -125,6 +125,7 @@ static sol_status make_net(const struct way *w, const struct schedule *s, struct
         .nhost = s->opaque.n,
         .notes = {notes_of(a, &s->program[PROGRAM_FORWARD]), notes_of(a, &s->program[PROGRAM_BACKWARD])},
         .dev = w->dev,
+        .resident = g->resident,
         .machine = machine_show(s->plan->target),
         .if_fast = compile_peak(s, memory, CHECKPOINT_ALL),
         .if_balanced = compile_peak(s, memory, memory->keep ? memory->keep->balanced : 0),
@@ -244,14 +245,16 @@ sol_status compile_tuned(struct sol_graph *g, const struct target *target, struc
     return compile_in_arena(&(struct way){.g = g, .target = target}, out_net);
 }
 
-/* The device that the network will run on. Processors run it on memory of the host, without a queue. */
-static sol_status find_dev(struct sol_ctx *ctx, struct dev **out_dev)
+/* The device that the network will run on. Processors run it on memory of the host, without a queue, unless it is
+ * resident. */
+static sol_status find_dev(const struct sol_graph *g, struct dev **out_dev)
 {
     const struct sol_device_type *type;
+    struct sol_ctx *ctx = g->ctx;
     int index;
     *out_dev = NULL;
-    TRY(devices_selected(ctx, &type, &index));
-    if (type->features & SOL_DEVICE_SHARED) return SOL_OK;
+    TRY(g->resident ? devices_named(ctx, g->resident, &type, &index) : devices_selected(ctx, &type, &index));
+    if (type->features & SOL_DEVICE_SHARED && !g->resident) return SOL_OK;
     if (!(type->features & SOL_DEVICE_IN_PROCESS) && !type->compile)
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
                         "device %s: it neither runs code of this process nor compiles its own (sol/device.h)",
@@ -289,7 +292,7 @@ sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net 
 {
     struct target target;
     struct way w = {.g = g, .target = &target, .plugins = true};
-    sol_status status = find_dev(ctx, &w.dev);
+    sol_status status = find_dev(g, &w.dev);
     w.dev_compiles = w.dev && !(dev_type(w.dev)->features & SOL_DEVICE_IN_PROCESS);
     if (!status && w.dev && graph_data_dims(g))
         status = ctx_fail(ctx, SOL_ERR_UNSUPPORTED,

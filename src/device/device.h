@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "sol/device.h"
+#include "sol/sol.h"
 
 /* registry.c: the device types of a context. */
 struct devices;
@@ -78,6 +79,17 @@ void queue_flush(struct queue *q);
 /* Waits for everything. Reports the first failure: its message, with the label of its command; *out_failure, unless it
  * is NULL, has the rest. */
 sol_status queue_wait(struct queue *q, struct sol_failure *out_failure);
+
+/* heap.c: commands of networks whose tensors lie in a heap (sol.h). The heap's queue has an order, but no caller for
+ * itself: another thread's commands may come in between. A WRITE copies its data. Errors: as queue_add; a failure is
+ * reported, and the heap goes on. */
+sol_status heap_add(struct sol_heap *h, const struct sol_command *c);
+void heap_flush(struct sol_heap *h);
+sol_status heap_wait(struct sol_heap *h, struct sol_failure *out_failure); /* as queue_wait */
+/* How many failures the heap has reported: what was appended before the last one may not have happened. */
+int64_t heap_failures(struct sol_heap *h);
+/* The heap of an open device. */
+sol_status dev_heap(struct dev *dev, struct sol_heap **out_heap);
 
 /* Events: SIGNAL and WAIT of queues of one device, in the field `event`. A thread appends WAIT and flushes only after
  * it has flushed its own SIGNAL, because the wait may block it. */

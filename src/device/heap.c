@@ -15,11 +15,12 @@ struct sol_heap {
     struct queue *q;
     struct lock lock;                /* for all below, and for the queue */
     int64_t staged, freed, commands; /* since the last wait */
+    int64_t failures;                /* reported so far */
 };
 
 /* -- its life */
 
-static sol_status heap_of(struct dev *dev, struct sol_heap **out_h)
+sol_status dev_heap(struct dev *dev, struct sol_heap **out_h)
 {
     sol_status status = SOL_OK;
     *out_h = NULL;
@@ -67,7 +68,7 @@ sol_status sol_heap_open(struct sol_ctx *ctx, const char *device, struct sol_hea
     *out_heap = NULL;
     TRY(devices_named(ctx, device, &type, &index));
     TRY(dev_get(ctx, type, index, &dev));
-    return heap_of(dev, out_heap);
+    return dev_heap(dev, out_heap);
 }
 
 /* -- its queue */
@@ -89,17 +90,23 @@ void heap_mend(struct dev *dev)
 }
 
 /* After a failure the queue reports it here, and goes on. */
-static sol_status heap_leave(struct sol_heap *h, sol_status status, bool wait)
+static sol_status heap_end(struct sol_heap *h, sol_status status, bool wait, struct sol_failure *out_failure)
 {
     if (wait || status || ++h->commands > MOST_COMMANDS) {
-        const sol_status waited = queue_wait(h->q, NULL);
+        const sol_status waited = queue_wait(h->q, out_failure);
         if (!status) status = waited;
         h->staged = h->freed = h->commands = 0;
+        h->failures += status != SOL_OK;
     } else {
         queue_flush(h->q);
     }
     lock_give(&h->lock);
     return status;
+}
+
+static sol_status heap_leave(struct sol_heap *h, sol_status status, bool wait)
+{
+    return heap_end(h, status, wait, NULL);
 }
 
 static sol_status add(struct sol_heap *h, const struct sol_command *c, bool wait)
@@ -110,11 +117,42 @@ static sol_status add(struct sol_heap *h, const struct sol_command *c, bool wait
     return heap_leave(h, queue_add(q, c), wait);
 }
 
-sol_status sol_heap_wait(struct sol_heap *h)
+sol_status heap_wait(struct sol_heap *h, struct sol_failure *out_failure)
 {
     TRY(dev_check_process(h->dev));
     heap_enter(h);
-    return heap_leave(h, SOL_OK, true);
+    return heap_end(h, SOL_OK, true, out_failure);
+}
+
+sol_status sol_heap_wait(struct sol_heap *h)
+{
+    return heap_wait(h, NULL);
+}
+
+sol_status heap_add(struct sol_heap *h, const struct sol_command *c)
+{
+    TRY(dev_check_process(h->dev));
+    struct queue *q = heap_enter(h);
+    const sol_status status = c->kind == SOL_COMMAND_WRITE ? queue_add_copied(q, c) : queue_add(q, c);
+    if (status) return heap_leave(h, status, true);
+    h->commands++;
+    lock_give(&h->lock); /* heap_flush lets the device begin */
+    return SOL_OK;
+}
+
+int64_t heap_failures(struct sol_heap *h)
+{
+    heap_enter(h);
+    const int64_t failures = h->failures;
+    lock_give(&h->lock);
+    return failures;
+}
+
+void heap_flush(struct sol_heap *h)
+{
+    struct queue *q = heap_enter(h);
+    queue_flush(q);
+    lock_give(&h->lock);
 }
 
 /* -- memory */

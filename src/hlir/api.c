@@ -93,6 +93,12 @@ sol_status sol_graph_output(struct sol_graph *g, const char *name, struct sol_te
     return ctx_check(g->ctx);
 }
 
+sol_status sol_graph_resident(struct sol_graph *g, const char *device)
+{
+    g->resident = arena_strdup(g->arena, device);
+    return ctx_check(g->ctx);
+}
+
 enum sol_dtype sol_tensor_dtype(const struct sol_tensor *t)
 {
     return (enum sol_dtype)t->dtype;

@@ -109,6 +109,7 @@ struct sol_graph {
     struct arena *scratch; /* what a function makes on its way: between arena_mark and arena_rewind */
     const struct layer_kinds *kinds;
     const char *name;
+    const char *resident;           /* the device whose tensors the network takes and gives; NULL: those of the host */
     struct sol_layer *first, *last; /* in topological order */
     VECTOR(struct sol_tensor *) tensors, inputs, params;
     VECTOR(struct graph_output) outputs;

@@ -12,6 +12,7 @@ struct block { /* memory aligned to 64 bytes, to huge pages if it is large */
     int64_t bytes;
     bool small;                                         /* because huge pages are slow to get */
     struct dev *dev;                                    /* of the virtual pointer */
+    struct sol_heap *heap;                              /* commands in its queue may still use the memory */
     void (*drop)(struct sol_ctx *ctx, struct block *b); /* frees it; NULL: there is no memory */
 };
 struct call;
@@ -66,9 +67,10 @@ struct sol_params {
     const void **param; /* as they were handed over last */
     const void **at;    /* where the device has them: the same, or in `mirror` */
     struct block mirror;
-    bool *dirty;    /* by parameter: it changed, and `prepare` must run its steps again */
-    bool any_dirty; /* or nothing was prepared yet */
-    bool fresh;     /* nothing was prepared yet */
+    bool *dirty;      /* by parameter: it changed, and `prepare` must run its steps again */
+    bool any_dirty;   /* or nothing was prepared yet */
+    bool fresh;       /* nothing was prepared yet */
+    int64_t failures; /* of the heap, when `prepare` was appended to its queue last */
     bool preparing;
     int running; /* calls in flight */
     struct block prepared;
@@ -80,6 +82,7 @@ struct sol_net {
     const struct sol_module *module;
     const struct runner *runner;
     struct sol_code *code; /* on the device; NULL: the module's own */
+    struct sol_heap *heap; /* of its inputs, outputs and parameters; NULL: they are memory of the host */
     bool launches;         /* its steps are of kind LAUNCH */
     void **kernel[3];      /* of such steps, by program and step */
     struct block constants;
@@ -110,18 +113,26 @@ struct sol_net {
     struct profile forward_profile, backward_profile;
 };
 
+/* queued.c: where the commands of a call go: to a queue of its own, or to that of a heap. */
+struct line {
+    struct queue *queue;
+    struct sol_heap *heap; /* NULL: queue */
+};
+sol_status line_add(const struct line *line, const struct sol_command *c);
+sol_status line_wait(const struct line *line, struct sol_failure *out_failure);
+
 /* launched.c: steps of kind LAUNCH */
 struct launched { /* a program that runs */
     const struct sol_program *program;
     int number; /* 0 prepare, 1 forward, 2 backward */
     struct slot *slot;
-    struct queue *queue;
+    const struct line *line;
     int64_t *step_ns; /* NULL: not measured */
 };
 sol_status launched_begin(struct sol_net *net); /* when the code is loaded */
 /* Before the first step of a program, and behind the last: waits, and explains what a kernel reported. */
-sol_status launched_open(struct sol_net *net, struct slot *s, struct queue *q);
-sol_status launched_close(struct sol_net *net, const struct sol_program *p, struct slot *s, struct queue *q);
+sol_status launched_open(struct sol_net *net, struct slot *s, const struct line *line);
+sol_status launched_close(struct sol_net *net, const struct sol_program *p, struct slot *s, const struct line *line);
 sol_status launched_add(struct sol_net *net, const struct launched *l, int step);
 
 /* net.c */

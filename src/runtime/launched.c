@@ -36,26 +36,26 @@ sol_status launched_begin(struct sol_net *net)
 }
 
 /* The state of a call on the device: what a kernel reports, and the sizes of the call behind it. */
-sol_status launched_open(struct sol_net *net, struct slot *s, struct queue *q)
+sol_status launched_open(struct sol_net *net, struct slot *s, const struct line *line)
 {
     const int64_t sizes = net->module->nsize * (int64_t)sizeof *s->sizes;
     TRY(block_need(net, LINE + sizes, "the state of a call", false, &s->state));
     const sol_ptr at = (sol_ptr)(uintptr_t)s->state.at;
-    TRY(queue_add(q, &(struct sol_command){.kind = SOL_COMMAND_FILL, .label = "errors", .to = at, .bytes = LINE}));
+    TRY(line_add(line, &(struct sol_command){.kind = SOL_COMMAND_FILL, .label = "errors", .to = at, .bytes = LINE}));
     if (!sizes) return SOL_OK;
-    return queue_add(
-        q, &(struct sol_command){
-               .kind = SOL_COMMAND_WRITE, .label = "sizes", .to = at + LINE, .data = s->sizes, .bytes = sizes});
+    return line_add(
+        line, &(struct sol_command){
+                  .kind = SOL_COMMAND_WRITE, .label = "sizes", .to = at + LINE, .data = s->sizes, .bytes = sizes});
 }
 
-sol_status launched_close(struct sol_net *net, const struct sol_program *p, struct slot *s, struct queue *q)
+sol_status launched_close(struct sol_net *net, const struct sol_program *p, struct slot *s, const struct line *line)
 {
     const sol_ptr at = (sol_ptr)(uintptr_t)s->state.at;
     int32_t error[2] = {0};
-    sol_status status = queue_add(
-        q, &(struct sol_command){
-               .kind = SOL_COMMAND_READ, .label = "errors", .from = at, .host = error, .bytes = sizeof error});
-    const sol_status waited = queue_wait(q, NULL);
+    sol_status status = line_add(
+        line, &(struct sol_command){
+                  .kind = SOL_COMMAND_READ, .label = "errors", .from = at, .host = error, .bytes = sizeof error});
+    const sol_status waited = line_wait(line, NULL);
     if (!status) status = waited;
     if (status || !error[0]) return status;
     return run_explain(net, &p->step[error[1] >= 0 && error[1] < p->nstep ? error[1] : 0], error[0]);
@@ -88,10 +88,10 @@ sol_status launched_add(struct sol_net *net, const struct launched *l, int i)
     arg[n++] = (struct sol_arg){.kind = SOL_ARG_SHARED, .bytes = MAX(shared, (int)sizeof(uint64_t))};
     const struct sol_launch launch = {
         .kernel = net->kernel[l->number][i], .groups = {(uint64_t)tasks, 1, 1}, .narg = n, .arg = arg};
-    const sol_status status = queue_add(l->queue, &(struct sol_command){.kind = SOL_COMMAND_LAUNCH,
-                                                                        .label = step->label,
-                                                                        .launch = &launch,
-                                                                        .ns = l->step_ns ? &l->step_ns[i] : NULL});
+    const sol_status status = line_add(l->line, &(struct sol_command){.kind = SOL_COMMAND_LAUNCH,
+                                                                      .label = step->label,
+                                                                      .launch = &launch,
+                                                                      .ns = l->step_ns ? &l->step_ns[i] : NULL});
     ctx_free(net->ctx, arg);
     return status;
 }

@@ -88,6 +88,7 @@ static sol_status prepare_now(struct sol_params *params, int threads)
     memset(params->dirty, 0, n * sizeof *dirty);
     params->any_dirty = params->fresh = false;
     params->preparing = true;
+    if (params->net->heap) params->failures = heap_failures(params->net->heap);
     params_unlock(params);
     const int64_t start = clock_ns();
     const sol_status status = prepare(params, dirty, all, threads);
@@ -108,6 +109,8 @@ sol_status prepare_enter(struct sol_params *params, int threads)
 {
     sol_status status = SOL_OK;
     params_lock(params);
+    if (params->net->heap && heap_failures(params->net->heap) != params->failures)
+        params->any_dirty = params->fresh = true; /* a failure may have dropped what `prepare` appended */
     while (!status && (params->any_dirty || params->preparing)) {
         if (params->preparing || params->running)
             pthread_cond_wait(&params->lock.changed, &params->lock.mutex);

@@ -1,7 +1,10 @@
 /* Networks on a device with memory of its own, through its queues. Models and data stay on the host: a call writes its
  * inputs, runs the steps, and reads its outputs; parameters have a mirror on the device, to which those are written
  * that changed. Addresses of buffers are virtual pointers. Between steps of the device, steps of the host run on copies
- * of their operands. */
+ * of their operands.
+ *
+ * A resident network finds all this on the device, in the device's heap. Its commands go to the queue of that heap, and
+ * a call does not wait: what is freed, or used by the next call, comes later in the same queue. */
 #include <string.h>
 
 #include "base/size.h"
@@ -23,13 +26,23 @@ static void drop(struct sol_ctx *ctx, struct block *b)
     dev_free(b->dev, (sol_ptr)(uintptr_t)b->at);
 }
 
+static void drop_later(struct sol_ctx *ctx, struct block *b)
+{
+    (void)ctx;
+    sol_heap_free(b->heap, (sol_ptr)(uintptr_t)b->at);
+}
+
 static sol_status make(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b)
 {
     struct sol_memory m;
     sol_ptr p;
-    const sol_status status = dev_alloc(net->parts.dev, bytes, &p);
+    const sol_status status = net->heap ? sol_heap_alloc(net->heap, bytes, &p) : dev_alloc(net->parts.dev, bytes, &p);
     if (!status) {
-        *out_b = (struct block){.at = (char *)(uintptr_t)p, .bytes = bytes, .dev = net->parts.dev, .drop = drop};
+        *out_b = (struct block){.at = (char *)(uintptr_t)p,
+                                .bytes = bytes,
+                                .dev = net->parts.dev,
+                                .heap = net->heap,
+                                .drop = net->heap ? drop_later : drop};
         return SOL_OK;
     }
     net_memory(net, net->example, &m);
@@ -37,10 +50,21 @@ static sol_status make(struct sol_net *net, int64_t bytes, const char *what, str
                      (long long)m.peak, what);
 }
 
-/* Appends one command, and waits. */
+sol_status line_add(const struct line *line, const struct sol_command *c)
+{
+    return line->heap ? heap_add(line->heap, c) : queue_add(line->queue, c);
+}
+
+sol_status line_wait(const struct line *line, struct sol_failure *out_failure)
+{
+    return line->heap ? heap_wait(line->heap, out_failure) : queue_wait(line->queue, out_failure);
+}
+
+/* Appends one command, and waits unless the network is resident. */
 static sol_status single(struct sol_net *net, const struct sol_command *c)
 {
     struct queue *q;
+    if (net->heap) return heap_add(net->heap, c);
     TRY(queue_take(net->parts.dev, &q));
     sol_status status = queue_add(q, c);
     if (!status) status = queue_wait(q, NULL);
@@ -69,7 +93,7 @@ struct away { /* a call */
     struct sol_net *net;
     const struct call *c;
     struct slot *s;
-    struct queue *q;
+    struct line line;
     int program; /* PREPARE, FORWARD or BACKWARD */
     int given;   /* SOL_GIVEN_* of the program; 0: prepare */
 };
@@ -91,6 +115,7 @@ static sol_status write_params(const struct away *a)
 {
     const struct sol_params *params = a->c->params;
     const struct sol_net *net = a->net;
+    if (net->heap) return SOL_OK;
     for (int i = 0; i < net->module->nparam; i++) {
         if (a->c->changed && !a->c->changed[i]) continue;
         const struct sol_command c = {.kind = SOL_COMMAND_WRITE,
@@ -99,7 +124,7 @@ static sol_status write_params(const struct away *a)
                                       .data = params->param[i],
                                       .bytes = net->param_bytes[i],
                                       .room = rounded(net->param_bytes[i])};
-        if (c.bytes) TRY(queue_add(a->q, &c));
+        if (c.bytes) TRY(line_add(&a->line, &c));
     }
     return SOL_OK;
 }
@@ -127,12 +152,29 @@ static void *host_of(const struct away *a, const struct sol_buffer *b)
     return b->kind == SOL_BUFFER_INPUT ? (void *)(uintptr_t)a->c->inputs[b->index] : a->c->outputs[b->index];
 }
 
+static void **io_at(const struct away *a, const struct sol_buffer *b)
+{
+    return &a->s->io_at[b->kind == SOL_BUFFER_INPUT ? b->index : a->net->module->ninput + b->index];
+}
+
+/* Where the caller's tensors are; of those without elements there is no place. */
+static sol_status place_resident(const struct away *a)
+{
+    const struct sol_module *m = a->net->module;
+    for (int i = 0; i < m->nbuffer; i++) {
+        const struct sol_buffer *b = &m->buffer[i];
+        if (is_given(a, b)) *io_at(a, b) = bytes_of(a, b) ? host_of(a, b) : NULL;
+    }
+    return SOL_OK;
+}
+
 /* Room for all inputs and outputs, one after the other, and where each is. */
 static sol_status place_io(const struct away *a)
 {
     const struct sol_module *m = a->net->module;
     struct slot *s = a->s;
     int64_t total = 0;
+    if (a->net->heap) return place_resident(a);
     for (int i = 0; i < m->nbuffer; i++)
         if (is_given(a, &m->buffer[i])) total += rounded(bytes_of(a, &m->buffer[i]));
     TRY(block_need(a->net, total, "inputs and outputs", m->nsize > 0, &s->io));
@@ -140,7 +182,7 @@ static sol_status place_io(const struct away *a)
     for (int i = 0; i < m->nbuffer; i++) {
         const struct sol_buffer *b = &m->buffer[i];
         if (!is_given(a, b)) continue;
-        s->io_at[b->kind == SOL_BUFFER_INPUT ? b->index : m->ninput + b->index] = at;
+        *io_at(a, b) = at;
         at += rounded(bytes_of(a, b));
     }
     return SOL_OK;
@@ -149,11 +191,12 @@ static sol_status place_io(const struct away *a)
 static sol_status move_io(const struct away *a, bool back)
 {
     const struct sol_module *m = a->net->module;
+    if (a->net->heap) return SOL_OK;
     for (int i = 0; i < m->nbuffer; i++) {
         const struct sol_buffer *b = &m->buffer[i];
         const bool input = b->kind == SOL_BUFFER_INPUT;
         if (!is_given(a, b) || is_written_by_call(a, b) != back || !bytes_of(a, b)) continue;
-        const sol_ptr there = (sol_ptr)(uintptr_t)a->s->io_at[input ? b->index : m->ninput + b->index];
+        const sol_ptr there = (sol_ptr)(uintptr_t)*io_at(a, b);
         const struct sol_command c = {.kind = back ? SOL_COMMAND_READ : SOL_COMMAND_WRITE,
                                       .label = (input ? a->net->parts.inputs : a->net->parts.outputs)[b->index].name,
                                       .to = back ? 0 : there,
@@ -162,7 +205,7 @@ static sol_status move_io(const struct away *a, bool back)
                                       .data = back ? NULL : host_of(a, b),
                                       .bytes = bytes_of(a, b),
                                       .room = rounded(bytes_of(a, b))};
-        TRY(queue_add(a->q, &c));
+        TRY(line_add(&a->line, &c));
     }
     return SOL_OK;
 }
@@ -180,7 +223,7 @@ static void set_bases(const struct away *a)
         const bool used = a->net->uses[a->program][i];
         if (b->kind == SOL_BUFFER_CONST)
             a->s->base[i] = used && a->net->constant_at ? a->net->constant_at[i] : NULL;
-        else if (!used)
+        else if (!used || (b->kind == SOL_BUFFER_PARAM && !a->net->param_bytes[b->index]))
             a->s->base[i] = NULL;
     }
 }
@@ -191,7 +234,7 @@ static void set_bases(const struct away *a)
 static sol_status wait_for(const struct away *a)
 {
     struct sol_failure f = failure_new();
-    const sol_status status = queue_wait(a->q, &f);
+    const sol_status status = line_wait(&a->line, &f);
     if (!status || f.step < 0 || f.step >= a->c->program->nstep) return status;
     const struct sol_step *step = &a->c->program->step[f.step];
     if (f.kernel) return run_explain(a->net, step, f.kernel);
@@ -200,7 +243,7 @@ static sol_status wait_for(const struct away *a)
 
 static sol_status add_launches(const struct away *a, int first, int end)
 {
-    const struct launched l = {a->c->program, a->program, a->s, a->q, a->c->profile ? a->s->step_ns : NULL};
+    const struct launched l = {a->c->program, a->program, a->s, &a->line, a->c->profile ? a->s->step_ns : NULL};
     for (int i = first; i < end; i++)
         if (!a->c->only || a->c->only[i]) TRY(launched_add(a->net, &l, i));
     return SOL_OK;
@@ -226,9 +269,10 @@ static sol_status add_run(const struct away *a, int first, int end)
                               .seeds = seeds,
                               .nseed = COUNT_OF(seeds),
                               .threads = a->c->threads,
-                              .step_ns = a->c->profile ? a->s->step_ns : NULL};
+                              .step_ns = a->c->profile ? a->s->step_ns : NULL,
+                              .nsize = m->nsize};
     for (int i = 0; i < m->nbuffer; i++) a->s->bases[i] = (sol_ptr)(uintptr_t)a->s->base[i];
-    return queue_add(a->q, &(struct sol_command){.kind = SOL_COMMAND_RUN, .label = p->step[first].label, .run = &r});
+    return line_add(&a->line, &(struct sol_command){.kind = SOL_COMMAND_RUN, .label = p->step[first].label, .run = &r});
 }
 
 /* The operands of a step of the host: copies, but for constants. */
@@ -257,7 +301,7 @@ static sol_status move_operand(const struct away *a, const struct operands *o, i
                                   .data = back ? o->copy[i] : NULL,
                                   .bytes = o->bytes[i]};
     if (!c.bytes || buffer_of(a, o, i)->kind == SOL_BUFFER_CONST) return SOL_OK;
-    return queue_add(a->q, &c);
+    return line_add(&a->line, &c);
 }
 
 static sol_status call_host(const struct away *a, const struct operands *o)
@@ -295,7 +339,7 @@ static sol_status host_step(const struct away *a, const struct sol_step *step)
         at += rounded(o.bytes[i]);
     }
     const sol_status status = call_host(a, &o);
-    if (status) queue_wait(a->q, NULL); /* commands may still use the copies */
+    if (status) line_wait(&a->line, NULL); /* commands may still use the copies */
     ctx_free(a->net->ctx, memory);
     return status;
 }
@@ -325,10 +369,13 @@ static sol_status add_call(const struct away *a)
     const bool launches = a->net->launches;
     if (a->program == PREPARE) TRY(write_params(a));
     TRY(move_io(a, false));
-    if (launches) TRY(launched_open(a->net, a->s, a->q));
+    if (launches) TRY(launched_open(a->net, a->s, &a->line));
     TRY(add_steps(a));
     TRY(move_io(a, true));
-    return launches ? launched_close(a->net, a->c->program, a->s, a->q) : wait_for(a);
+    if (launches) return launched_close(a->net, a->c->program, a->s, &a->line);
+    if (!a->net->heap || a->c->profile) return wait_for(a);
+    heap_flush(a->net->heap);
+    return SOL_OK;
 }
 
 static sol_status run(struct sol_net *net, const struct call *c, struct slot *s)
@@ -343,10 +390,11 @@ static sol_status run(struct sol_net *net, const struct call *c, struct slot *s)
     set_bases(&a);
     if (net->debug && s->workspace.at) TRY(fill(net, &s->workspace, s->workspace.bytes));
     if (c->profile) memset(s->step_ns, 0, (size_t)c->program->nstep * sizeof *s->step_ns);
-    TRY(queue_take(net->parts.dev, &a.q));
+    a.line.heap = net->heap;
+    if (!net->heap) TRY(queue_take(net->parts.dev, &a.line.queue));
     const sol_status status = add_call(&a);
     if (ctx_tells_steps(net->ctx)) ctx_step(net->ctx, NULL);
-    queue_give(a.q);
+    if (!net->heap) queue_give(a.line.queue);
     return status;
 }
 
@@ -391,6 +439,8 @@ static sol_status write_constants(struct sol_net *net)
 
 static void end(struct sol_net *net)
 {
+    if (net->heap && sol_heap_wait(net->heap)) /* runs use the code */
+        LOG(net->ctx, LOG_WARN, "run", "%s: %s", net->parts.name, sol_error(net->ctx));
     block_free(net->ctx, &net->constants);
     dev_unload(net->parts.dev, net->code);
 }
@@ -408,7 +458,8 @@ static sol_status begin(struct sol_net *net)
                                   .bytes = net->parts.code_bytes,
                                   .module = net->launches ? NULL : m,
                                   .name = net->parts.name};
-    for (int i = 0; i < m->nparam; i++) {
+    if (net->parts.resident) TRY(dev_heap(net->parts.dev, &net->heap));
+    for (int i = 0; i < m->nparam && !net->heap; i++) {
         net->prepares[i] = true; /* a change is written to the mirror */
         net->param_at[i] = net->mirror_bytes;
         net->mirror_bytes += MAX(rounded(net->param_bytes[i]), LINE); /* an empty one has a place, too */

@@ -39,6 +39,7 @@ struct net_parts {
     size_t code_bytes;
     const int *shared;                      /* by kernel: memory of a work group, in bytes */
     struct dev *dev;                        /* that runs it; NULL: this processor, on the caller's threads */
+    bool resident;                          /* its inputs, outputs and parameters lie in the heap of the device */
     struct sol_machine machine;             /* that runs it, for profiles */
     int64_t if_fast, if_balanced, if_small; /* what sol_net_memory says of other settings of training::memory */
 };

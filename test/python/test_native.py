@@ -203,6 +203,177 @@ def test_copies_do_not_wait(run):
     )
 
 
+OPTIMIZED = """
+    def delta(before):
+        return {k: n - before[k] for k, n in torch.sol.counts().items() if k != "bytes"}
+
+    m = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 64, 10))
+    x = torch.randn(4, 3, 8, 8)
+"""
+
+
+@pytest.mark.parametrize("env", DEVICES)
+def test_optimized_inference_stays_on_the_device(run, env):
+    run(
+        OPTIMIZED
+        + """
+    m.eval()
+    there, y = copy.deepcopy(m).to("sol"), x.to("sol")
+    fast = sol.optimize(there, y)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(y).cpu(), m(x), rtol=1e-4, atol=1e-5)
+        before = torch.sol.counts()
+        torch.sol.reset_fallbacks()
+        for _ in range(100):
+            z = fast(y)
+        waits = delta(before)["waits"]
+        torch.sol.synchronize()
+        moved = delta(before)
+        assert z.device == y.device and moved["runs"] >= 100 and not torch.sol.fallbacks(), moved
+        if torch.sol.type != "opencl":  # there a call reads what its kernels report
+            assert waits == moved["writes"] == moved["reads"] == moved["copies"] == 0, moved
+        torch.testing.assert_close(z.cpu(), m(x), rtol=1e-4, atol=1e-5)
+        for net in (m, there):
+            net[4].bias.zero_()  # is noticed
+        torch.testing.assert_close(fast(y).cpu(), m(x), rtol=1e-4, atol=1e-5)
+        w = x[:, :, ::2].repeat(1, 1, 2, 1)
+        torch.testing.assert_close(fast(y[:, :, ::2].repeat(1, 1, 2, 1)).cpu(), m(w), rtol=1e-4, atol=1e-5)
+        """,
+        env,
+    )
+
+
+@pytest.mark.parametrize("env", DEVICES)
+def test_optimized_training_stays_on_the_device(run, env):
+    run(
+        OPTIMIZED
+        + """
+    there, y = copy.deepcopy(m).to("sol"), x.to("sol").requires_grad_()
+    v = x.clone().requires_grad_()
+    fast = sol.optimize(there, y)
+    g = torch.randn(4, 10)
+    h = g.to("sol")
+    for _ in range(3):
+        m(v).backward(g)
+        fast(y).backward(h)
+    assert y.grad.device == y.device
+    torch.testing.assert_close(y.grad.cpu(), v.grad, rtol=1e-3, atol=1e-4)
+    for a, b in zip(m.parameters(), there.parameters()):
+        assert b.grad.device == b.device
+        torch.testing.assert_close(b.grad.cpu(), a.grad, rtol=1e-3, atol=1e-4)
+    for a, b in zip(m.buffers(), there.buffers()):
+        torch.testing.assert_close(b.cpu(), a)
+    before = torch.sol.counts()
+    torch.sol.reset_fallbacks()
+    for _ in range(20):
+        fast.zero_grad()
+        y.grad = None
+        fast(y).backward(h)
+    waits = delta(before)["waits"]
+    torch.sol.synchronize()
+    moved = delta(before)
+    assert not torch.sol.fallbacks() and moved["runs"] >= 40, moved
+    if torch.sol.type != "opencl":
+        assert waits == moved["writes"] == moved["reads"] == 0, moved
+    out = fast(y)
+    first = torch.autograd.grad(out, y, h, retain_graph=True)[0]
+    assert torch.equal(first.cpu(), torch.autograd.grad(out, y, h)[0].cpu())
+        """,
+        env,
+    )
+
+
+def test_optimized_sizes_and_random_numbers(run):
+    run(
+        OPTIMIZED
+        + """
+    m.eval()
+    there = copy.deepcopy(m).to("sol:1")
+    fast = sol.optimize(there, sol.input([0, 3, 8, 8]))
+    given = [torch.randn(n, 3, 8, 8) for n in (2, 3, 5, 7, 11, 2, 3, 13, 17, 19, 23)]
+    moved = [t.to("sol:1") for t in given]
+    with torch.no_grad():
+        fast(moved[0])
+        before = torch.sol.counts(1)["waits"]
+        made = [fast(t) for t in moved]  # all are under way, with other sizes than the last
+        assert torch.sol.counts(1)["waits"] == before
+        for a, b in zip(given, made):
+            torch.testing.assert_close(b.cpu(), m(a), rtol=1e-4, atol=1e-5)
+        drop = sol.optimize(nn.Dropout(0.5).train(), torch.ones(1000, device="sol"))
+        kept = drop(torch.ones(1000, device="sol")).cpu()
+        assert 400 < (kept == 2).sum() < 600 and ((kept == 0) | (kept == 2)).all()
+        """
+    )
+
+
+def test_optimized_on_two_devices_is_rejected_by_name(run):
+    run(
+        OPTIMIZED
+        + """
+    def message(model, *args):
+        try:
+            sol.optimize(model, *args)
+        except sol.InvalidError as e:
+            return str(e)
+        raise AssertionError("expected an error")
+
+    y = x.to("sol")
+    text = message(copy.deepcopy(m), y)
+    assert "2 devices" in text and "cpu: 0.weight, 0.bias" in text and "sol:0: argument 0" in text, text
+    there = copy.deepcopy(m).to("sol")
+    there[4].to("sol:1")
+    text = message(there, y)
+    assert "sol:1: 4.weight, 4.bias" in text and "sol:0: 0.weight" in text and ".to(device)" in text, text
+    try:
+        sol.deploy(copy.deepcopy(m).to("sol").eval(), "static_lib", {"path": "/nowhere", "lib_name": "l", "func_name": "f"}, x)
+        raise AssertionError("expected an error")
+    except sol.UnsupportedError as e:
+        assert "0.weight is on device sol:0" in str(e) and ".cpu()" in str(e), e
+    fast = sol.optimize(copy.deepcopy(m).to("sol").eval(), y)
+    with torch.no_grad():
+        try:
+            fast(x)
+            raise AssertionError("expected an error")
+        except sol.InvalidError as e:
+            assert "cpu: argument 0" in str(e), e
+        """
+    )
+
+
+def test_optimized_goes_on_after_a_failure(run):
+    run(
+        OPTIMIZED
+        + """
+    m.eval()
+    failures = good = 0
+    with torch.no_grad():
+        expected = m(x)
+        while good < 5:
+            try:
+                there = copy.deepcopy(m).to("sol")
+                fast = sol.optimize(there, torch.zeros(4, 3, 8, 8, device="sol"))
+                break
+            except RuntimeError:
+                failures += 1
+        for _ in range(100):
+            try:
+                for a, b in zip(m.parameters(), there.parameters()):
+                    b.copy_(a)  # what a failure dropped is not there, and parameters are prepared again
+                for a, b in zip(m.buffers(), there.buffers()):
+                    b.copy_(a)
+                out = fast(x.to("sol")).cpu()
+            except RuntimeError as e:
+                assert "far.fail" in str(e), e
+                failures += 1
+                continue
+            torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+            good += 1
+    assert failures and good > 10, (failures, good)
+        """,
+        {**FAR, "SOL_DEVICE_OPTIONS": "far.fail=100"},
+    )
+
+
 def test_fallbacks_are_counted_and_can_be_forbidden(run):
     run(
         """

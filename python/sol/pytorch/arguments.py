@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from sol import _core
 from sol.inputs import ANY, Dim, Exact, Input
 
+from . import places
 from .builder import REAL, SOL_NAME
 from .layout import Layout
 from .program import TENSORS
@@ -21,7 +22,7 @@ SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a p
 def leaf_key(leaf: Any) -> Any:
     """A leaf as part of a program's key."""
     if isinstance(leaf, torch.Tensor):
-        return leaf.dtype, leaf.shape, leaf.stride()
+        return leaf.dtype, leaf.shape, leaf.stride(), leaf.device
     if leaf is None or isinstance(leaf, bool | int | float | str):
         return type(leaf), repr(leaf)
     return type(leaf), id(leaf)
@@ -30,7 +31,7 @@ def leaf_key(leaf: Any) -> Any:
 def kind_key(leaf: Any) -> Any:
     """A leaf as part of the key of what programs of several sizes share."""
     if isinstance(leaf, torch.Tensor):
-        return leaf.dtype, Layout.of(leaf).order, leaf.requires_grad
+        return leaf.dtype, Layout.of(leaf).order, leaf.requires_grad, leaf.device
     return leaf_key(leaf)
 
 
@@ -41,7 +42,7 @@ def checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
         what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
     elif t.is_nested:
         what = "nested tensors"
-    elif t.device.type != "cpu":
+    elif t.device != places.HOST and not places.is_native(t):
         what = f"tensors on device {t.device}"
     elif t.layout != torch.strided:
         what = f"{str(t.layout).removeprefix('torch.')} tensors"
@@ -131,15 +132,16 @@ def is_absent(leaf: Any, example: Any) -> bool:
     return isinstance(example, torch.Tensor) and not same
 
 
-def example(i: int, declared: Any, leaf: Any, batch: int | None) -> Any:
-    """A leaf for the first program of what was declared."""
+def example(i: int, declared: Any, leaf: Any, batch: int | None, device: torch.device = places.HOST) -> Any:
+    """A leaf for the first program of what was declared. `device`: of arguments that are not tensors but descriptions."""
     if not isinstance(declared, Input):
         return leaf
     shape = declared.sized(1 if batch is None else batch)
     if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) == shape:
         found = dense(checked(i, leaf, True).detach())
     else:
-        found = checked(i, torch.empty(shape, dtype=declared.dtype), True)
+        where = leaf.device if isinstance(leaf, torch.Tensor) else device
+        found = checked(i, torch.empty(shape, dtype=declared.dtype, device=where), True)
     return found.requires_grad_() if declared.requires_grad else found
 
 

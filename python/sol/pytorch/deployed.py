@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from sol import _core
 from sol.inputs import Input
 
-from . import arguments, as_module, deployed_sizes
+from . import arguments, as_module, deployed_sizes, places
 from .export import export
 from .module import evaluating, owned_tensors
 from .skeleton import model_class
@@ -145,6 +145,7 @@ def _see(
         raise _core.InvalidError(
             f"{name}: batch_size: no argument leaves its first size open: give tensors, or sol.input([0, ..])"
         )
+    places.check_host([(f"argument {i}", leaf) for i, leaf in enumerate(leaves)])
     leaves = [
         _row_major(arguments.example(i, d, leaf, batch_size))
         for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))
@@ -152,6 +153,7 @@ def _see(
     noted: list[tuple[str, ...]] = []
     root = type(name, (Deployed,), {})(module, noted.append)  # messages contain the model's name
     owned = {n: o.tensor for n, o in owned_tensors(root).items()}
+    places.check_host(owned.items())
     tensors = tensors or {n: _row_major(t) for n, t in owned.items()}
     trained = {n for n, t in owned.items() if t.requires_grad}
     wanted = frozenset(("param", n) for n in trained) if training else frozenset()

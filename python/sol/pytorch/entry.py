@@ -11,9 +11,9 @@ from torch.utils import _pytree as pytree
 
 from sol import _core, log
 
-from . import arguments, vary
+from . import arguments, places, vary
 from .face import Face, attach
-from .module import State, wanted_gradients
+from .module import State, owned_tensors, wanted_gradients
 from .skeleton import model_class
 from .structure import outline
 from .trace import leaf_names
@@ -76,7 +76,10 @@ def _described(module: torch.nn.Module, leaves: Sequence[Any], batch_size: int |
     batch = (
         batch_size if batch_size is not None else 2 if module.training else 1
     )  # batch-norm needs at least two to train
-    made = [arguments.example(i, d, leaf, batch) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
+    device = places.first([*(o.tensor for o in owned_tensors(module).values()), *leaves])
+    made = [
+        arguments.example(i, d, leaf, batch, device) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))
+    ]
     return declared, made
 
 

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from sol import _core, log
 
-from . import arguments, vary
+from . import arguments, places, vary
 from .export import export
 from .face import eager
 from .facts import Facts
@@ -284,7 +284,7 @@ class State:
         """
         with self.lock, _drawing(facts) as facts:
             owned = owned_tensors(root)
-            _check_tensors(root, owned)
+            _check_tensors(root, owned, leaves)
             if not self.runs_hooks:
                 check_hooks(root, bool(wanted))
             rows = guards(root, owned)
@@ -422,7 +422,7 @@ class State:
         assert self.traces is not None
         with self.lock, _drawing(None) as facts, contents_kept(root):
             owned = owned_tensors(root)
-            _check_tensors(root, owned)
+            _check_tensors(root, owned, leaves)
             given = Given(leaves, owned, frozenset(), self._fixed(leaves), facts, found=not wanted)
             kind = _kind(spec, guards(root, owned), owned, wanted), tuple(map(arguments.kind_key, leaves))
             return self.traces.explore(kind, leaves, _tracer(root, spec, given, wanted), self.traces.free)
@@ -548,7 +548,7 @@ def _kind(
     spec: pytree.TreeSpec, rows: Sequence[Row], owned: dict[str, Owned], wanted: frozenset[Origin]
 ) -> tuple[Any, ...]:
     """The key of a program, without the leaves."""
-    tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
+    tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride(), o.tensor.device) for n, o in owned.items())
     return str(spec), tuple(map(written, rows)), tensors, wanted
 
 
@@ -576,17 +576,15 @@ def _is_traced(leaf: Any) -> bool:
     )
 
 
-def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
-    """Rejects parameters that a network cannot take, by name."""
+def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned], leaves: Sequence[Any]) -> None:
+    """Rejects parameters that a network cannot take, and tensors on two devices, by name."""
     for name, o in owned.items():
         if torch.nn.parameter.is_lazy(o.tensor):
             raise _core.InvalidError(
                 f"{model_class(root).__name__}: {name} has no shape yet; call the model once before sol.optimize"
             )
-        if o.tensor.device.type != "cpu":
-            raise _core.UnsupportedError(
-                f"{model_class(root).__name__}: {name} is on device {o.tensor.device}: not supported; SOL runs on the processor"
-            )
+    given = [(f"argument {i}", leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    places.check(model_class(root).__name__, [*((n, o.tensor) for n, o in owned.items()), *given])
 
 
 # -- results

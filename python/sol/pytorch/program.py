@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from sol import _core, log
 
-from . import optimizers, profiling, training
+from . import optimizers, places, profiling, training
 from .export import export
 from .facts import Facts
 from .forms import Varies, at, form
@@ -100,6 +100,7 @@ class Program:
         leaves, owned = given.leaves, given.owned
         self.name = model_class(root).__name__
         self.spec = spec
+        self.device = places.first([*leaves, *(o.tensor for o in owned.values())])  # of all tensors
         shown = [t for t in leaves if isinstance(t, torch.Tensor)]
         self.what = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in shown)
         self.leaves = tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
@@ -177,6 +178,8 @@ class Program:
         if self.pending is None:
             return
         start = time.monotonic()
+        if self.device != places.HOST:
+            self.translation.graph.resident(places.name_of(self.device))
         self.net = self.translation.graph.compile()
         if self.gradient:
             self.gradient.compiled(self.translation, self.net)
@@ -218,6 +221,7 @@ class Program:
             results,
             split,
             sizes if sizes[0] else None,
+            -1 if self.device == places.HOST else self.device.index,
         )
 
     def _slot(self, p: Parameter) -> tuple[Any, ...]:
@@ -227,7 +231,8 @@ class Program:
         if p.leaf is not None:
             tensor, owner, key = p.leaf[1], None, p.leaf[0]
         elif p.constant is not None:
-            tensor, owner, key = p.constant, {"constant": p.constant}, "constant"
+            tensor = p.constant.to(self.device)
+            owner, key = {"constant": tensor}, "constant"
         elif p.name in self.copies:
             tensor, owner, key = self.copies[p.name].holder["copy"], self.copies[p.name].holder, "copy"
         else:
@@ -238,10 +243,9 @@ class Program:
             wants = int(("param", p.name) in self.wanted)
         return owner, key, not tensor.is_inference(), spec, wants
 
-    @staticmethod
-    def _empty(layout: Layout, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _empty(self, layout: Layout, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments for new memory in the network's order. Without gaps, strides are those of PyTorch's eager mode."""
-        kwargs = {"dtype": dtype, "device": torch.device("cpu")}
+        kwargs = {"dtype": dtype, "device": self.device}
         if layout.dense and not layout.repeated:
             return (tuple(map(form, layout.shape)), tuple(map(form, layout.strides))), kwargs
         shape: list[Any] = [1 if d in layout.repeated else n for d, n in enumerate(layout.shape)]
@@ -298,12 +302,13 @@ class Program:
     def _ready(self, leaves: tuple[Any, ...], facts: Facts) -> tuple[Any, ...]:
         for copy in self.copies.values():
             copy.refresh()
-        seed = (facts.seed,) if self.translation.random else ()
+        seed = (facts.seed.to(self.device),) if self.translation.random else ()
         if not self.hosted.steps:
             return leaves + seed
         if not self.caller.accepts((*leaves, *(example for _, example in self.hosted.inputs), *seed)):
             raise Differs  # before anything is drawn
-        return leaves + self.hosted.results(self.fetcher(leaves, self.owned, facts), facts) + seed
+        hosted = self.hosted.results(self.fetcher(leaves, self.owned, facts), facts)
+        return leaves + tuple(t.to(self.device) for t in hosted) + seed
 
     def sources(self, params: Sequence[int], leaves: Sequence[Any]) -> list[torch.Tensor]:
         """The current tensors of the network's parameters (without constants)."""
@@ -343,7 +348,12 @@ class Program:
         if t.writes:
             with torch.no_grad():
                 targets = [self._base(w, leaves, outputs) for w, _ in t.writes]
-                torch._foreach_copy_(targets, [outputs[n] for _, n in t.writes])
+                made = [outputs[n] for _, n in t.writes]
+                if self.device == places.HOST:
+                    torch._foreach_copy_(targets, made)
+                else:  # PyTorch has that for its own devices only
+                    for target, value in zip(targets, made, strict=True):
+                        target.copy_(value)
         for attributes, key, value in self.effects:
             attributes[key] = value
         results = []
@@ -436,13 +446,14 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
 
 
 def _apart(leaves: Sequence[Any]) -> list[Any]:
-    """The leaves, copied if they share memory: a trace would treat them as one tensor."""
+    """The leaves, copied if they share memory: a trace would treat them as one tensor. Those on a device have stand-ins on
+    the host."""
     found: list[Any] = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             low, high = _span(leaf)
             others = [_span(o) for o in found if isinstance(o, torch.Tensor)]
-            if any(a < high and low < b for a, b in others):
+            if places.is_native(leaf) or any(a < high and low < b for a, b in others):
                 leaf = torch.empty_strided(
                     leaf.shape, leaf.stride(), dtype=leaf.dtype, requires_grad=leaf.requires_grad
                 )
@@ -464,7 +475,7 @@ def _shaped(t: torch.Tensor, layout: Layout, dims: tuple[int, ...]) -> torch.Ten
     shape, strides = at((layout.shape, layout.strides), dims) if dims else (layout.shape, layout.strides)
     if layout.dense:
         return t.expand(shape)
-    sized = torch.empty_strided(t.shape, strides, dtype=t.dtype)
+    sized = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=t.device)
     return sized.copy_(t).expand(shape)
 
 

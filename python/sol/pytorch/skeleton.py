@@ -15,13 +15,15 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from . import places
+
 _Copies = dict[int, torch.nn.Module]  # by the id of the `__dict__`, which a model and its optimized model share
 
 
 def _copy_tree(root: torch.nn.Module) -> torch.nn.Module:
     """Copies a module and everything below it. The copies have the classes of the originals."""
     copies: _Copies = {}
-    aliases: dict[int, torch.Tensor] = {}
+    aliases = _Aliases()
     for module in root.modules():
         copy = object.__new__(model_class(module))
         copy.__dict__.update(module.__dict__)
@@ -31,7 +33,14 @@ def _copy_tree(root: torch.nn.Module) -> torch.nn.Module:
     return copies[id(root.__dict__)]
 
 
-def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: _Copies, aliases: dict[int, torch.Tensor]) -> None:
+class _Aliases(dict[int, torch.Tensor]):
+    """By the id of the model's tensor, and the memory of those that stand for tensors on a device."""
+
+    def __init__(self) -> None:
+        self.memories: dict[Any, torch.UntypedStorage] = {}
+
+
+def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: _Copies, aliases: _Aliases) -> None:
     d = copy.__dict__
     for name, value in module.__dict__.items():
         if name in ("_parameters", "_buffers"):
@@ -40,6 +49,8 @@ def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: _Copies, ali
             d[name] = type(value)(value)
         elif name == "_modules":
             d[name] = {key: child if child is None else copies[id(child.__dict__)] for key, child in value.items()}
+        elif isinstance(value, torch.Tensor) and places.is_native(value):
+            d[name] = _alias(value, aliases)
         else:
             d[name] = _renew(value, copies)
     if isinstance(module, torch.nn.RNNBase):
@@ -47,7 +58,7 @@ def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: _Copies, ali
         d["_flat_weights"] = [d["_parameters"].get(n, d["__dict__"].get(n) if "__dict__" in d else None) for n in names]
 
 
-def _alias(t: torch.Tensor | None, aliases: dict[int, torch.Tensor]) -> torch.Tensor | None:
+def _alias(t: torch.Tensor | None, aliases: _Aliases) -> torch.Tensor | None:
     """Another tensor with the same memory: weak references that tracing keeps do not affect the model's own tensor."""
     if t is None or type(t) not in (torch.Tensor, torch.nn.Parameter):
         return t
@@ -56,7 +67,7 @@ def _alias(t: torch.Tensor | None, aliases: dict[int, torch.Tensor]) -> torch.Te
         with torch.inference_mode(
             t.is_inference()
         ):  # a tensor made in inference mode can be a parameter only in inference mode
-            alias = t.detach()
+            alias = places.stand_in(t, aliases.memories) if places.is_native(t) else t.detach()
             made = alias.requires_grad_(t.requires_grad) if plain else torch.nn.Parameter(alias, t.requires_grad)
         aliases[id(t)] = made
     return aliases[id(t)]
