@@ -5,6 +5,7 @@
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
+PYTEST := $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 OPENCL := OCL_ICD_VENDORS=$(CURDIR)/.venv-opencl/vendors
 ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
@@ -50,7 +51,7 @@ test-tsan: tsan ## queues, heaps and calls of networks on far: 10,000 calls from
 	    $(MESON) test -C build-tsan --print-errorlogs --timeout-multiplier 5 device device_net device_far
 
 test-python: build
-	$(PYTHON) -m pytest test -m "not slow"
+	$(PYTEST) test -m "not slow"
 
 test-device: build ## a device type by its contract: DEVICE=far, opencl:1, or the path of a plug-in; K=word narrows it
 	build/cli/sol-device-test $(if $(K),-k $(K)) $(or $(DEVICE),far)
@@ -58,7 +59,7 @@ test-device: build ## a device type by its contract: DEVICE=far, opencl:1, or th
 test-all: lint test-c test-asan test-tsan build ## every network, operator table and size of the specification: hours
 	@sh tools/setup.sh all
 	SOL_RANDOM_SEEDS=60 build/test/random_test
-	$(PYTHON) -m pytest test
+	$(PYTEST) test
 	build/cli/sol-device-test opencl
 	ASAN_OPTIONS=$(ASAN) SOL_DEVICE_CALLS=10000 build-asan/test/device_net_test
 	SOL_DEVICE=far SOL_RANDOM_SEEDS=60 build/test/random_test
@@ -66,7 +67,7 @@ test-all: lint test-c test-asan test-tsan build ## every network, operator table
 	$(OPENCL) build/test/opencl_net_test --all
 	for i in 0 1; do $(OPENCL) SOL_DEVICE=opencl:$$i build/test/random_test --seeds 12 --parts 6; done
 	$(OPENCL) $(PYTHON) -m pytest test/python/test_opencl.py
-	SOL_DEVICE=far $(PYTHON) -m pytest test -m "not slow"
+	SOL_DEVICE=far $(PYTEST) test -m "not slow"
 
 fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/
 	test/fuzz/run.sh 3600

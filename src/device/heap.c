@@ -90,7 +90,7 @@ void heap_mend(struct dev *dev)
 }
 
 /* After a failure the queue reports it here, and goes on. */
-static sol_status heap_end(struct sol_heap *h, sol_status status, bool wait, struct sol_failure *out_failure)
+static sol_status heap_give(struct sol_heap *h, sol_status status, bool wait, struct sol_failure *out_failure)
 {
     if (wait || status || ++h->commands > MOST_COMMANDS) {
         const sol_status waited = queue_wait(h->q, out_failure);
@@ -106,7 +106,7 @@ static sol_status heap_end(struct sol_heap *h, sol_status status, bool wait, str
 
 static sol_status heap_leave(struct sol_heap *h, sol_status status, bool wait)
 {
-    return heap_end(h, status, wait, NULL);
+    return heap_give(h, status, wait, NULL);
 }
 
 static sol_status add(struct sol_heap *h, const struct sol_command *c, bool wait)
@@ -121,7 +121,7 @@ sol_status heap_wait(struct sol_heap *h, struct sol_failure *out_failure)
 {
     TRY(dev_check_process(h->dev));
     heap_enter(h);
-    return heap_end(h, SOL_OK, true, out_failure);
+    return heap_give(h, SOL_OK, true, out_failure);
 }
 
 sol_status sol_heap_wait(struct sol_heap *h)

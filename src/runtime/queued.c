@@ -269,8 +269,7 @@ static sol_status add_run(const struct away *a, int first, int end)
                               .seeds = seeds,
                               .nseed = COUNT_OF(seeds),
                               .threads = a->c->threads,
-                              .step_ns = a->c->profile ? a->s->step_ns : NULL,
-                              .nsize = m->nsize};
+                              .step_ns = a->c->profile ? a->s->step_ns : NULL};
     for (int i = 0; i < m->nbuffer; i++) a->s->bases[i] = (sol_ptr)(uintptr_t)a->s->base[i];
     return line_add(&a->line, &(struct sol_command){.kind = SOL_COMMAND_RUN, .label = p->step[first].label, .run = &r});
 }
