@@ -1,6 +1,6 @@
 /* Boxes that are not hidden by one with a higher score (non-maximum suppression), as ONNX Runtime and torchvision
  * compute it: results of float are rounded after each operation. */
-#include "layers/reference.h"
+#include "layers/reference_order.h"
 
 enum { BOX_ORDERED, BOX_CORNERS, BOX_CENTER }; /* a->option, in the order of the layer's modes */
 struct box {
@@ -48,29 +48,11 @@ static int hides(const struct reference *a, const struct box *x, const struct bo
     return rounded(a, common / all) > limit; /* 0/0 hides nothing */
 }
 
-static int is_before(double x, double y) /* the higher score, NaN being the highest; equal ones keep their order */
+/* The higher score first, NaN being the highest; equal ones keep their order. */
+static int is_before(const struct reference *a, const char *scores, int64_t i, int64_t k)
 {
+    const double x = real_at(a, scores, i), y = real_at(a, scores, k);
     return x > y || (x != x && y == y);
-}
-
-/* Candidates by falling score; in `order` or in `spare`. */
-static int64_t *sort_scores(const struct reference *a, const char *scores, int64_t n, int64_t *order, int64_t *spare)
-{
-    for (int64_t run = 1; run < n; run *= 2) {
-        for (int64_t begin = 0; begin < n; begin += 2 * run) {
-            const int64_t middle = begin + run < n ? begin + run : n, end = middle + run < n ? middle + run : n;
-            int64_t left = begin, right = middle;
-            for (int64_t k = begin; k < end; k++) {
-                const int second = right < end && (left == middle || is_before(real_at(a, scores, order[right]),
-                                                                               real_at(a, scores, order[left])));
-                spare[k] = order[second ? right++ : left++];
-            }
-        }
-        int64_t *const done = spare;
-        spare = order;
-        order = done;
-    }
-    return order;
 }
 
 static size_t room(const struct reference *a)
@@ -92,7 +74,7 @@ static enum reference_error select_boxes(const struct reference *a, char *const 
         int64_t n = 0, found = 0;
         for (int64_t i = 0; i < a->n; i++)
             if (a->nin < 5 || real_at(a, scores, i) > *(const double *)(const void *)p[4]) first[n++] = i;
-        const int64_t *const order = sort_scores(a, scores, n, first, second);
+        const int64_t *const order = reference_order(a, scores, is_before, n, first, second);
         for (int64_t k = 0; k < n && found < most; k++) {
             const struct box b = box_at(a, boxes, order[k]);
             int hidden = 0;

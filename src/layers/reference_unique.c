@@ -1,5 +1,5 @@
 /* Rows that differ from each other: a stable merge sort brings equal ones together. */
-#include "layers/reference.h"
+#include "layers/reference_order.h"
 
 static int order_of(double x, double y) /* NaN is the largest */
 {
@@ -44,26 +44,9 @@ static int is_same(const struct reference *a, const char *data, int64_t i, int64
     return 1;
 }
 
-/* The numbers of the rows, sorted; in `order` or in `spare`, of n each. */
-static int64_t *sort_rows(const struct reference *a, const char *data, int64_t *order, int64_t *spare)
+static int is_before(const struct reference *a, const char *data, int64_t i, int64_t k)
 {
-    const int64_t n = a->n;
-    for (int64_t i = 0; i < n; i++) order[i] = i;
-    for (int64_t run = 1; run < n; run *= 2) {
-        for (int64_t begin = 0; begin < n; begin += 2 * run) {
-            const int64_t middle = begin + run < n ? begin + run : n, end = middle + run < n ? middle + run : n;
-            int64_t left = begin, right = middle;
-            for (int64_t k = begin; k < end; k++) {
-                const int first =
-                    left < middle && (right == end || compare_rows(a, data, order[left], order[right]) <= 0);
-                spare[k] = order[first ? left++ : right++];
-            }
-        }
-        int64_t *const done = spare;
-        spare = order;
-        order = done;
-    }
-    return order;
+    return compare_rows(a, data, i, k) < 0;
 }
 
 static size_t room(const struct reference *a)
@@ -79,9 +62,10 @@ static enum reference_error unique(const struct reference *a, char *const *p, vo
     int64_t *out[3], *first, *group, *size, groups = 0;
     for (int i = 0; i < 3; i++) out[i] = (int64_t *)(void *)p[a->nin + i];
     first = out[0], group = out[1], size = out[2];
-    int64_t *const order = sort_rows(a, p[0], scratch, (int64_t *)scratch + a->n);
-    int64_t *const leader =
-        order == scratch ? (int64_t *)scratch + a->n : scratch; /* of a row: the first of its group */
+    int64_t *const numbers = scratch, *const spare = numbers + a->n;
+    for (int64_t i = 0; i < a->n; i++) numbers[i] = i;
+    int64_t *const order = reference_order(a, p[0], is_before, a->n, numbers, spare);
+    int64_t *const leader = order == numbers ? spare : numbers; /* of a row: the first of its group */
     for (int64_t k = 0; k < a->n; k++)
         leader[order[k]] = k && is_same(a, p[0], order[k - 1], order[k]) ? leader[order[k - 1]] : order[k];
     for (int64_t k = 0; k < a->n; k++) {
