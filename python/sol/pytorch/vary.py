@@ -21,7 +21,7 @@ from .forms import Size, at
 from .sizes import Rounding, Sizes
 from .steps import Unusual
 from .structure import decode
-from .symbols import LEAST, SECONDS, Cause, Place, Settled, Symbols, TooLong, holds
+from .symbols import LEAST, SECONDS, Cause, Place, Settled, Symbols, TooLong, holds, value
 from .trace import Traced
 
 Free = Mapping[Place, Dim]
@@ -91,7 +91,7 @@ class Kept:
         if len(found) < len(self.settled.dims) or any(leaves[i].shape[d] != n for (i, d), (n, _) in self.fixed.items()):
             return None
         same = all(
-            isinstance(e, sympy.Symbol) or holds(sympy.Eq(e, leaves[i].shape[d]), found)
+            isinstance(e, sympy.Symbol) or value(e, found) == leaves[i].shape[d]
             for (i, d), e in self.settled.places.items()
         )
         return found if same and self.settled.hold(*(found[s] for s in self.settled.dims)) else None
@@ -109,7 +109,7 @@ class Kept:
         """These sizes, and some others for which the trace is valid."""
         yield values
         for factor, more in ((1, 1), (1, 2), (2, 5), (3, 64)):
-            step = {s: self.settled.multiple(s) for s in values}
+            step = {s: self.settled.multiples[s] for s in values}
             other = {s: factor * n + more * step[s] for s, n in values.items()}
             if self.settled.hold(*(other[s] for s in self.settled.dims)):
                 yield other
@@ -145,7 +145,7 @@ class Kept:
         low = max(low if low > LEAST else least, *(d.min for d in said))
         most = [n for n in (high, *(d.max for d in said)) if n is not None]
         name = next((d.name for d in said if d is not ANY), f"#{k}")
-        multiple = math.lcm(self.settled.multiple(symbol), *(d.multiple for d in said))
+        multiple = math.lcm(self.settled.multiples[symbol], *(d.multiple for d in said))
         return name, n if n >= LEAST else self.settled.hints[symbol], low, min(most, default=0), multiple
 
 
@@ -448,7 +448,7 @@ def report(kept: Kept, leaves: Sequence[Any], spec: pytree.TreeSpec, names: Sequ
         where = [f"dimension {d} of {names[i]}" for (i, d), e in settled.places.items() if e == symbol]
         low, high = settled.bounds[symbol]
         low = low if low > LEAST else 1
-        made.dims.append(Dimension(f"#{k}", settled.hints[symbol], low, high, settled.multiple(symbol), where))
+        made.dims.append(Dimension(f"#{k}", settled.hints[symbol], low, high, settled.multiples[symbol], where))
     for (i, d), (n, cause) in sorted(kept.fixed.items()):
         made.places[(i, d)] = f"dimension {d} of {names[i]} is fixed: {cause.needs(n)}"
     made.fixed = list(made.places.values())
