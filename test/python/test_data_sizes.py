@@ -6,8 +6,6 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-BOX = torch.library.Library("torchvision", "FRAGMENT")  # the operator alone: torchvision may be absent
-
 
 def overlapping(boxes, scores, threshold):
     """torchvision's operator, box by box."""
@@ -20,9 +18,13 @@ def overlapping(boxes, scores, threshold):
     return torch.tensor(kept, dtype=torch.int64)
 
 
-if not hasattr(torch.ops.torchvision, "nms"):
-    BOX.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    BOX.impl("nms", overlapping, "CPU")
+@pytest.fixture(scope="module")
+def nms(torchvision):
+    """Gives the operator to PyTorch: torchvision's wheel has its code for other builds of torch."""
+    library = torch.library.Library("torchvision", "IMPL")
+    library.impl("nms", overlapping, "CPU")
+    yield
+    library._destroy()
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +92,7 @@ def detected(boxes, scores):
 
 
 @pytest.mark.parametrize("vdims", [None, True])
+@pytest.mark.usefixtures("nms")
 def test_detection(vdims):
     calls = []
     for n, most in ((40, 1.0), (40, 0.4), (40, 0.6), (40 if vdims is None else 70, 0.8)):

@@ -104,6 +104,13 @@ class Traced:
         return cls(program.graph, program.graph_module, inputs, returned, constants, out_spec, problems, unusual)
 
 
+def _has_row(node: Node) -> bool:
+    """Does SOL translate this call of an operator, of real or complex tensors?"""
+    name = str(node.target)
+    row = operators.find(name) or operators.find_complex(name)
+    return row is not None and not isinstance(row, operators.Rejection)
+
+
 class _Recorder(ProxyTorchDispatchMode):
     """Records each call of an operator in a graph, and runs it on tensors without data."""
 
@@ -219,7 +226,9 @@ class _Recorder(ProxyTorchDispatchMode):
         finally:
             self.apart.pop()
         parts = list(itertools.islice(reversed(nodes), len(nodes) - before))
-        if all(find(str(n.target)) is not None for n in parts if isinstance(n.target, torch._ops.OpOverload)):
+        if made is not NotImplemented and all(
+            _has_row(n) for n in parts if isinstance(n.target, torch._ops.OpOverload)
+        ):
             return made
         for node in parts:  # the rejection names the operator that the model calls
             self.graph.erase_node(node)
