@@ -351,14 +351,15 @@ def resident():
 
 
 def service(seconds, shapes, width, vdims):
-    """Eight threads with changing shapes. Returns wrong results, and the memory in MB at the start and the end."""
+    """Eight threads with changing shapes. Returns wrong results, and the memory in MB at the end of the first fifth, when each thread
+    has its part of malloc's memory, and at the end."""
     w = np.random.default_rng(1).standard_normal((width, width)).astype(np.float32) / width
     nodes = [node("MatMul", ["x", "w"], ["t"]), node("Tanh", ["t"], ["y"])]
     net = sol.optimize(model(nodes, [info("x", ["n", width])], [info("y", None)], [tensor("w", w)]), vdims=vdims)
     wrong, calls = [], [0] * 8
     expected = {n: np.tanh(np.full((n, width), n / 8, np.float32) @ w) for n in shapes}
 
-    def work(i):
+    def work(i, stop):
         random = np.random.default_rng(i)
         while time.monotonic() < stop and not wrong:
             n = int(random.choice(shapes))
@@ -368,13 +369,15 @@ def service(seconds, shapes, width, vdims):
 
     for n in shapes:  # fills the cache
         net(np.full((n, width), n / 8, np.float32))
-    before, stop = resident(), time.monotonic() + seconds
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    return wrong, before / 1e6, resident() / 1e6, sum(calls), len(net._programs)
+    memory = []
+    for part in (0.2, 0.8):
+        threads = [threading.Thread(target=work, args=(i, time.monotonic() + part * seconds)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        memory.append(resident() / 1e6)
+    return wrong, *memory, sum(calls), len(net._programs)
 
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(600, marks=pytest.mark.slow)])
