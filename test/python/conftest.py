@@ -19,11 +19,11 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def torchvision():
-    """torchvision's wheel imports if these two operators are defined."""
+    """torchvision's wheel imports if these two operators are defined, which they are as long as the library is there."""
     library = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return pytest.importorskip("torchvision")
+    yield pytest.importorskip("torchvision")
 
 
 @pytest.fixture(autouse=True)
