@@ -317,7 +317,7 @@ static struct unit *only_reader(struct plan *p, const struct unit *u, struct uni
         return NULL;
     *out_s = found;
     struct unit *b = reader_of[found->t->id];
-    return b && !b->dead && !b->opaque && !b->kernel.source && b->program == u->program ? b : NULL;
+    return b && !b->dead && !b->opaque && !b->when && !b->kernel.source && b->program == u->program ? b : NULL;
 }
 
 /* The unit that begins the reductions over u's result, and that result; NULL: there is none. */
@@ -473,9 +473,11 @@ static sol_status choose_chain(struct plan *p, struct chains *all, struct choice
 
 sol_status plan_band(struct plan *p)
 {
-    p->numbers = p->units.n + 1;
+    p->numbers = 1;
+    for (int i = 0; i < p->units.n; i++)
+        p->units.at[i]->number = p->units.at[i]->version ? p->numbers - 1 : p->numbers++;
     p->into = NEW_ARRAY(p->arena, int, p->numbers);
-    for (int i = 0; i < p->units.n; i++) p->into[i + 1] = p->units.at[i]->number = i + 1;
+    for (int i = 1; i < p->numbers; i++) p->into[i] = i;
     if (!strcmp(ctx_config(p->ctx, "bands"), "off") || !target_has_trees(p->target)) return SOL_OK;
     for (int i = 0; i < p->nallocations; i++) {
         const struct allocation *s = &p->allocations[i];
@@ -492,7 +494,7 @@ sol_status plan_band(struct plan *p)
     }
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
-        if (u->dead || u->opaque || u->kernel.source || u->program == PROGRAM_PREPARE) continue;
+        if (u->dead || u->opaque || u->when || u->kernel.source || u->program == PROGRAM_PREPARE) continue;
         struct chains all;
         TRY(find_chains(p, u, reader_of, &all));
         if (!all.n) continue;

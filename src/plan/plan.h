@@ -211,6 +211,9 @@ const char *plan_dims_text(struct plan *p, uint32_t dims, const int64_t *point);
 /* versions.c: makes further versions of the unit at position `at`, behind it, where one kernel cannot serve all sizes.
  */
 sol_status plan_versions(struct plan *p, int at);
+/* The kernel of the unit at position `at` needs by >= from: a version in front of it, without a kernel yet, does what
+ * the unit did before (`whole`) at the other sizes. */
+void plan_serve_below(struct plan *p, int at, const struct unit *whole, int64_t by, int64_t from);
 /* Where sizes vary: is a kernel of this candidate not slower than the chosen one by more than the tuner can gain, at
  * all sizes at which the unit runs? */
 bool plan_suits(struct plan *p, const struct unit *u, const struct candidate *c);

@@ -7,7 +7,8 @@
  * kernel. What another step wrote is an ordinary operand. Steps at the borders, where a read leaves its tensor, are
  * split off from those in between, so that all indices are affine. A tensor that only the steps see lies in scratch
  * memory, with room for one step. An index variable whose values are independent in all steps, such as the batch, is
- * split into blocks, which are the tasks. */
+ * split into blocks, which are the tasks. Where the number of steps varies and may be less than that of the borders,
+ * another version of the unit serves those few steps (versions.c). */
 #include "plan/scan.h"
 
 #include <string.h>
@@ -281,8 +282,11 @@ static sol_status slice_steps(struct scan *s, bool *out_ok)
     *out_ok = false;
     s->block = s->batch < 0 ? 1 : size_floor_div(s->loops->ivars.at[s->batch].size, s->blocks);
     for (int i = 0; i < COUNT_OF(borders) && !*out_ok; i++) {
+        const int apart = borders[i][0] + borders[i][1];
         for (int t = 0; t < s->loops->tensors.n; t++) s->state[t].scratch = false;
-        if (size_le(borders[i][0] + borders[i][1], s->steps)) TRY(add_phases(s, borders[i][0], borders[i][1], out_ok));
+        s->fewest = size_le(apart, s->steps) ? 0 : apart;
+        if (size_le(s->steps, s->fewest - 1)) continue;
+        TRY(add_phases(s, borders[i][0], borders[i][1], out_ok));
     }
     const int cores = s->p->target->cores;
     s->cost = KERNEL_STEP_NS + s->cost * (double)((s->blocks + cores - 1) / cores);
@@ -324,14 +328,19 @@ static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
     return SOL_OK;
 }
 
-static sol_status slice_unit(struct plan *p, struct unit *u)
+static sol_status slice_unit(struct plan *p, int at)
 {
+    struct unit *u = p->units.at[at];
     struct scan s = {.p = p, .u = u, .loops = u->loops};
     bool ok = false;
     unit_memory(p, u);
     if (!find_steps(&s)) return SOL_OK;
     TRY(choose_blocks(&s, !strcmp(ctx_config(p->ctx, "bands"), "always"), &ok));
-    return ok ? scan_kernel(&s, &ok) : SOL_OK;
+    if (!ok) return SOL_OK;
+    const struct unit whole = *u;
+    TRY(scan_kernel(&s, &ok));
+    if (ok && s.fewest) plan_serve_below(p, at, &whole, s.steps, s.fewest);
+    return SOL_OK;
 }
 
 sol_status plan_scan(struct plan *p)
@@ -339,7 +348,8 @@ sol_status plan_scan(struct plan *p)
     const bool trees = target_has_trees(p->target) && strcmp(ctx_config(p->ctx, "bands"), "off");
     for (int i = 0; i < p->units.n && trees; i++) {
         struct unit *u = p->units.at[i];
-        if (!u->dead && !u->opaque && u->contraction && u->loops->stmts.at[0].scan_step) TRY(slice_unit(p, u));
+        if (!u->dead && !u->opaque && !u->when && u->contraction && u->loops->stmts.at[0].scan_step)
+            TRY(slice_unit(p, i));
     }
     return ctx_check(p->ctx);
 }

@@ -38,8 +38,8 @@ struct scan {
     const struct loops *loops; /* the unit's loops: the statements of the steps, then those behind the last step */
     int nstep;                 /* statements of the steps */
     int ivar, by;              /* the scan variable, and its direction: up (1) or down (-1) */
-    int64_t steps;
-    int *cluster; /* by statement: which stage it belongs to */
+    int64_t steps, fewest;     /* their number, and how many there must be; 0: there always are */
+    int *cluster;              /* by statement: which stage it belongs to */
     struct scan_state *state;
     int batch; /* index variable whose blocks are tasks, -1: none */
     int64_t blocks, block;

@@ -454,6 +454,32 @@ sol_status plan_versions(struct plan *p, int at)
     return v->n > 1 ? make_versions(p, at, *v) : SOL_OK;
 }
 
+/* A point at which a size is below `most`: the first one at which a dimension of it is 1, else where all are. */
+static const int64_t *point_below(struct plan *p, int64_t by, int64_t most)
+{
+    int64_t *at = NEW_ARRAY(p->arena, int64_t, SIZE_MOST_DIMS);
+    for (int only = 0; only <= p->g->dims.n; only++) {
+        for (int i = 0; i < p->g->dims.n; i++) {
+            const struct size_dim *d = &p->g->dims.at[i].dim;
+            const bool least = (size_dims(by) >> i & 1) && (i == only || only == p->g->dims.n);
+            at[i] = least ? size_number(d, 0, 1) : d->hint;
+        }
+        if (size_at(by, at) < most) break;
+    }
+    return at;
+}
+
+void plan_serve_below(struct plan *p, int at, const struct unit *whole, int64_t by, int64_t from)
+{
+    struct unit *u = p->units.at[at];
+    const struct versions v = {.n = 2, .by = by, .from = {0, from}, .point = {point_below(p, by, from)}, .base = 1};
+    struct unit *below = plan_unit(p, at, u->program, whole->loops, u->layer, u->label);
+    *below = version_of(whole, &v, 0);
+    below->label = label_of(p, whole, &v, 0);
+    *u = version_of(u, &v, 1);
+    u->label = label_of(p, whole, &v, 1);
+}
+
 /* -- other candidates */
 
 bool plan_suits(struct plan *p, const struct unit *u, const struct candidate *c)
