@@ -117,7 +117,8 @@ void gather_print(const struct blocking *b, struct text *out);
 #define TILE_UNROLL 4 /* steps of K */
 int tile_unroll(const struct blocking *b);
 /* Cache lines of the next panel that a tile prefetches in each unrolled step; together, the tiles of a block
- * prefetch all of it. If their number varies, the block's function computes this and passes it as `fetch`. */
+ * prefetch all of it; one of one pixel that is alone leaves that to the processor. If their number varies, the block's
+ * function computes this and passes it as `fetch`. */
 int tile_fetch_lines(const struct blocking *b, int64_t tiles);
 bool tile_fetch_varies(const struct blocking *b);
 /* What the epilogue takes, which is printed as a function of one vector of sums: some views, and the values of index

@@ -129,7 +129,8 @@ static int tile_step(const struct blocking *b, const struct sizes *sizes, int ax
     return 1;
 }
 
-/* Prints how many lines of the next panel a tile of this block prefetches in an unrolled step. */
+/* Prints how many lines of the next panel a tile of this block prefetches in an unrolled step. A tile that is alone has
+ * no time for it: it waits for the weights of this panel. */
 static void fetch_of_block(const struct blocking *b, const struct sizes *sizes, struct text *out)
 {
     const char *tiles = "";
@@ -139,7 +140,7 @@ static void fetch_of_block(const struct blocking *b, const struct sizes *sizes, 
         const char *many = step == 1 ? SAY("(h%d - l%d)", i, i) : SAY("((h%d - l%d + %d) / %d)", i, i, step - 1, step);
         tiles = SAY("%s%s%s", tiles, *tiles ? " * " : "", many);
     }
-    text_line(out, "const int64_t in_block = %s, fetch = (%d + in_block - 1) / in_block;", tiles,
+    text_line(out, "const int64_t in_block = %s, fetch = in_block > 1 ? (%d + in_block - 1) / in_block : 0;", tiles,
               tile_fetch_lines(b, 1));
 }
 
@@ -303,7 +304,7 @@ static void panel_loops(const struct blocking *b, struct text *out)
  * next chunk, or the next outer index or block. */
 static void next_panel(const struct blocking *b, struct text *out)
 {
-    if (b->options.source != B_PACKED) return; /* a caller passes that address, others do not prefetch */
+    if (b->options.source != B_PACKED || !tile_fetch_lines(b, 1)) return; /* or a caller passes that address */
     const char *g = b->nblock == 1 && b->nouter != 1 ? SAY("(g + 1 < %lld ? g + 1 : 0)", (long long)b->nouter) : "g";
     const char *next = SAY("%s", b_panel(b, g, "0", "lo"));
     if (b->nchunk != 1)

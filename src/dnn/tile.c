@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define INLINE_WEIGHT 24 /* epilogues up to this weight are called for each register, heavier ones in a loop */
+#define MOST_STREAMS 4
 
 #define SAY(...) arena_printf(t->b->p->arena, __VA_ARGS__)
 
@@ -17,7 +18,8 @@ struct tile {
     struct text *out;
     const char *name; /* "1_5", "1_5_last" */
     int rows, cols, vectors;
-    int last; /* lanes in use of the last vector; EPILOGUE_PART: the tile is told */
+    int last;   /* lanes in use of the last vector; EPILOGUE_PART: the tile is told */
+    int stream; /* the one that is printed; 0: the first, or all there is */
     const char *type;
     const struct tile_finish *finish;
     /* the position that is printed: numbers, or names of variables in a loop */
@@ -89,7 +91,30 @@ static int64_t pixel_offset(const struct blocking *b, const int64_t *stride, int
 
 static const char *acc(const struct tile *t, int r, int c, int v)
 {
-    return arena_printf(t->b->p->arena, "a%d_%d", r * t->cols + c, v);
+    return SAY("%c%d_%d", 'a' + t->stream, r * t->cols + c, v);
+}
+
+/* One pixel needs each weight once, so its tile waits for memory. Read at several places at once, weights come faster:
+ * K is divided into this many streams with sums of their own. */
+static int streams(const struct tile *t)
+{
+    const struct blocking *b = t->b;
+    if (t->rows * t->cols > 1 || b->options.source != B_PACKED || b->group >= 0) return 1;
+    return MAX(1, MIN(MOST_STREAMS, (b->target->registers - 2) / t->vectors));
+}
+
+/* The pointers of a stream into the input and the weights. */
+static const char *stream_x(const struct tile *t)
+{
+    return t->stream ? SAY("x%c", 'a' + t->stream) : "xk";
+}
+static const char *stream_w(const struct tile *t)
+{
+    return t->stream ? SAY("w%c", 'a' + t->stream) : "wk";
+}
+static const char *step_name(const struct tile *t)
+{
+    return SAY(t->stream ? "@step_%s_%c" : "@step_%s", t->name, 'a' + t->stream);
 }
 
 /* Where the sums of one register lie between chunks, as an address. */
@@ -159,21 +184,26 @@ static void step_macro(const struct tile *t, int64_t pitch)
     const struct blocking *b = t->b;
     const int64_t ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride);
     struct lines lines = {t->out, " \\", 1, 0};
-    text_put(t->out, "#define @step_%s(u) { /* products of one element of K */ \\\n", t->name);
+    text_put(t->out, "#define %s(u) { /* products of one element of K */ \\\n", step_name(t));
     for (int v = 0; v < t->vectors; v++)
-        lines_add(&lines, SAY("const %s w%d = *(const %s *)(wk + u * %lld%s);", t->type, v, t->type, (long long)pitch,
-                              plus(t, v * b->lanes)));
+        lines_add(&lines, SAY("const %s w%d = *(const %s *)(%s + u * %lld%s);", t->type, v, t->type, stream_w(t),
+                              (long long)pitch, plus(t, v * b->lanes)));
     lines_end(&lines);
     for (int i = 0; i < t->rows * t->cols; i++) {
         const int r = i / t->cols, c = i % t->cols;
         const int64_t at = pixel_offset(b, b->a_stride, r, c);
         const char *one =
-            SAY("{ const @real s = xk[u%s%s];", ks == 1 ? "" : SAY(" * %lld", (long long)ks), plus(t, at));
+            SAY("{ const @real s = %s[u%s%s];", stream_x(t), ks == 1 ? "" : SAY(" * %lld", (long long)ks), plus(t, at));
         for (int v = 0; v < t->vectors; v++) one = SAY("%s %s += s * w%d;", one, acc(t, r, c, v), v);
         lines_add(&lines, SAY("%s }", one));
     }
     lines_end(&lines);
     text_put(t->out, "}\n");
+}
+
+static void step_macros(const struct tile *t, int64_t pitch)
+{
+    for (struct tile one = *t; one.stream < streams(t); one.stream++) step_macro(&one, pitch);
 }
 
 /* Prints a run over a group's channels: each pixel's vector is loaded once, and channel u of every group is spread over
@@ -205,20 +235,27 @@ int tile_unroll(const struct blocking *b)
     return !size_varies(b->len) && b->len < 64 && b->len % TILE_UNROLL && b->len % 3 == 0 ? 3 : TILE_UNROLL;
 }
 
+/* May calls have blocks of different sizes? */
+static bool block_varies(const struct blocking *b)
+{
+    bool varies = b->options.counted;
+    for (int i = 0; i < b->m.n; i++) varies |= size_varies(b->m.at[i].size);
+    return varies;
+}
+
 int tile_fetch_lines(const struct blocking *b, int64_t tiles)
 {
     const bool packed = b->options.source == B_PACKED;
     const int64_t bytes = packed ? b->panel_elements * b->p->bytes : b->options.fetch;
-    if (!bytes) return 0;
+    const bool alone = packed && b->rows * b->cols == 1 && b->about_tiles == 1 && !block_varies(b);
+    if (!bytes || alone) return 0;
     const int64_t lines = 64 * tiles * b->nrun * b->len; /* one for each step of K */
     return (int)((bytes * tile_unroll(b) + lines - 1) / lines);
 }
 
 bool tile_fetch_varies(const struct blocking *b)
 {
-    bool varies = b->options.counted;
-    for (int i = 0; i < b->m.n; i++) varies |= size_varies(b->m.at[i].size);
-    return varies && tile_fetch_lines(b, 1) > 1;
+    return block_varies(b) && tile_fetch_lines(b, 1) > 1;
 }
 
 /* Prints the prefetches of one unrolled step. */
@@ -234,22 +271,64 @@ static void fetch_lines(const struct tile *t)
     if (lines) text_line(t->out, "next += %d;", 64 * lines);
 }
 
+static const char *unrolled_steps(const struct tile *t)
+{
+    const char *all = "";
+    for (int u = 0; u < tile_unroll(t->b); u++) all = SAY("%s%s%s(%d)", all, u ? " " : "", step_name(t), u);
+    return all;
+}
+
+/* Prints the loop over k in several streams, each with the same number of steps. What is left follows behind the last
+ * one. */
+static void stream_steps(const struct tile *t, int64_t ks, int64_t pitch)
+{
+    const int n = streams(t), unroll = tile_unroll(t->b);
+    const char *sums = "", *move = "", *add = "";
+    if (n == 1 || (!size_varies(t->b->len) && t->b->len < n * unroll)) return;
+    text_open(t->out, "if (k >= %d) {", n * unroll);
+    text_line(t->out, "const int64_t part = k / %d * %d;", n * unroll, unroll);
+    struct tile one = *t;
+    for (one.stream = 1; one.stream < n; one.stream++) {
+        text_line(t->out, "const @real *%s = xk + %d * part%s, *%s = wk + %d * part * %lld;", stream_x(&one),
+                  one.stream, ks == 1 ? "" : SAY(" * %lld", (long long)ks), stream_w(&one), one.stream,
+                  (long long)pitch);
+        for (int v = 0; v < t->vectors; v++) {
+            sums = SAY("%s%s%s = {0}", sums, *sums ? ", " : "", acc(&one, 0, 0, v));
+            add = SAY("%s%s%s += %s;", add, *add ? " " : "", acc(t, 0, 0, v), acc(&one, 0, 0, v));
+        }
+        move = SAY("%s, %s += %lld, %s += %lld", move, stream_x(&one), (long long)size_mul(unroll, ks), stream_w(&one),
+                   (long long)size_mul(unroll, pitch));
+    }
+    text_line(t->out, "%s %s;", t->type, sums);
+    text_open(t->out, "for (int64_t i = part; i > 0; i -= %d, xk += %lld, wk += %lld%s) {", unroll,
+              (long long)size_mul(unroll, ks), (long long)size_mul(unroll, pitch), move);
+    for (one.stream = 0; one.stream < n; one.stream++) {
+        fetch_lines(t);
+        text_line(t->out, "%s", unrolled_steps(&one));
+    }
+    text_close(t->out, "}");
+    one.stream = n - 1;
+    text_line(t->out, "%s", add);
+    text_line(t->out, "k -= %d * part;", n);
+    text_line(t->out, "xk = %s;", stream_x(&one));
+    text_line(t->out, "wk = %s;", stream_w(&one));
+    text_close(t->out, "}");
+}
+
 /* Prints the loop over k. Its length is b->len, or `last` in the last chunk. */
 static void steps(const struct tile *t, int64_t pitch, int64_t last)
 {
     const struct blocking *b = t->b;
     const long long ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride), width = pitch;
     const int unroll = tile_unroll(b);
+    stream_steps(t, ks, pitch);
     text_open(t->out, "for (; k >= %d; k -= %d, xk += %lld, wk += %lld) {", unroll, unroll,
               (long long)size_mul(unroll, ks), (long long)size_mul(unroll, width));
     fetch_lines(t);
-    if (b->group >= 0) {
+    if (b->group >= 0)
         group_run(t);
-    } else {
-        const char *all = "";
-        for (int u = 0; u < unroll; u++) all = SAY("%s%s@step_%s(%d)", all, u ? " " : "", t->name, u);
-        text_line(t->out, "%s", all);
-    }
+    else
+        text_line(t->out, "%s", unrolled_steps(t));
     text_close(t->out, "}");
     if (size_varies(b->len) || size_varies(last) || b->len % unroll || last % unroll)
         text_line(t->out, "for (; k > 0; k--, xk += %lld, wk += %lld) @step_%s(0)", ks, width, t->name);
@@ -557,9 +636,9 @@ void tile_print(const struct blocking *b, struct text *out, const struct tile_fi
     t.type = epilogue_type(&e);
     const struct extent extent = extent_of(&t);
     text_put(out, "/* %d x %d pixels by %d vectors%s */\n", t.rows, t.cols, t.vectors, size->last ? ", the last" : "");
-    if (b->group < 0 && !b->p->varies) step_macro(&t, extent.pitch);
+    if (b->group < 0 && !b->p->varies) step_macros(&t, extent.pitch);
     head(&t);
-    if (b->group < 0 && b->p->varies) step_macro(&t, extent.pitch); /* sizes are declared in the function */
+    if (b->group < 0 && b->p->varies) step_macros(&t, extent.pitch); /* sizes are declared in the function */
     start(&t);
     sum(&t, &extent);
     if (b->p->weight <= INLINE_WEIGHT && !part)
