@@ -139,7 +139,9 @@ static const struct sol_io params[] = {{"w", SOL_F32, 2, shape}, {"b", SOL_F32, 
 static const int64_t operand_bytes[] = {32, 32};
 static const struct net_host host[] = {{.set = -1}, {add_hundred, &hundred, 1, 1, -1, operand_bytes}};
 static const struct net_note notes[] = {
-    {"scale + opaque", "direct", "model.py:7", false}, {"scale + opaque", "direct", "model.py:7", true}, {0}};
+    {.label = "scale + opaque", .solver = "direct", .where = "model.py:7"},
+    {.label = "scale + opaque", .solver = "direct", .where = "model.py:7", .continues = true},
+    {0}};
 static const struct net_parts parts = {
     .name = "hand",
     .module = &module,

@@ -67,6 +67,8 @@ static const struct net_note *notes_of(struct arena *a, const struct schedule_pr
                                      .solver = arena_printf(a, "%s%s%s", u->opaque ? "opaque" : u->kernel.solver,
                                                             variant ? " " : "", variant ? variant : ""),
                                      .where = u->layer ? arena_strdup(a, u->layer->where) : NULL,
+                                     .flops = p->steps.at[i].flops,
+                                     .bytes = p->steps.at[i].bytes,
                                      .continues = i && compile_unit_of(p, i - 1) == u};
     }
     return notes;

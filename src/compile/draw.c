@@ -126,7 +126,7 @@ static void put_unit(struct drawing *d, int number)
     put_borders(d, t, u);
     text_put(t, "%s %s\\n", u->opaque ? "opaque" : u->kernel.solver, u->kernel.variant ? u->kernel.variant : "");
     text_put(t, "%.1f us estimated, %.0f %%, %.3g MFLOP\"];\n", cost_of(u) / 1e3, 100 * share,
-             u->opaque ? 0 : loops_flops(u->loops) / 1e6);
+             u->opaque ? 0 : work_hint(loops_flops(u->loops)) / 1e6);
 }
 
 /* Is there already an arrow from the source of input i? */

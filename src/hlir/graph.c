@@ -480,42 +480,46 @@ sol_status graph_verify(struct sol_graph *g)
 /* -- work */
 
 /* Counts operations on values below a node that is computed `times` times. Indices and guards do not count. */
-static double count_flops(const struct loops *loops, int32_t node, double times)
+static int64_t count_flops(const struct loops *loops, int32_t node, int64_t times)
 {
     if (!node) return 0;
     const struct ex *e = &loops->ex.at[node];
-    double n = 0;
+    int64_t n = 0;
     switch (e->kind) {
-    case EX_NEG: return times + count_flops(loops, e->a, times);
+    case EX_NEG: return size_add(times, count_flops(loops, e->a, times));
     case EX_ADD:
     case EX_SUB:
     case EX_MUL:
     case EX_DIV:
     case EX_FLOOR:
-    case EX_MOD: return times + count_flops(loops, e->a, times) + count_flops(loops, e->b, times);
+    case EX_MOD:
+        n = size_add(count_flops(loops, e->a, times), count_flops(loops, e->b, times));
+        return size_add(times, n);
     case EX_CALL:
-        for (int32_t arg = e->a; arg; arg = loops->ex.at[arg].next) n += count_flops(loops, arg, times);
-        return n + times;
+        for (int32_t arg = e->a; arg; arg = loops->ex.at[arg].next) n = size_add(n, count_flops(loops, arg, times));
+        return size_add(times, n);
     case EX_READ: return count_flops(loops, e->b, times);
     case EX_TEST: return times;
-    case EX_RED: times *= (double)ivars_points(loops, e->u.bound); return times + count_flops(loops, e->b, times);
+    case EX_RED:
+        times = size_mul(times, ivars_size(loops, e->u.bound));
+        return size_add(times, count_flops(loops, e->b, times));
     default: return 0;
     }
 }
 
-double loops_flops(const struct loops *loops)
+int64_t loops_flops(const struct loops *loops)
 {
-    double n = 0;
+    int64_t n = 0;
     for (int i = 0; i < loops->stmts.n; i++) {
         const struct loops_stmt *s = &loops->stmts.at[i];
-        n += count_flops(loops, s->value, (double)ivars_points(loops, stmt_ivars(loops, s)));
+        n = size_add(n, count_flops(loops, s->value, ivars_size(loops, stmt_ivars(loops, s))));
     }
     return n;
 }
 
 void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes)
 {
-    *out_flops = loops_flops(l->loops);
+    *out_flops = work_hint(loops_flops(l->loops));
     *out_bytes = 0;
     for (int i = 0; i < l->nin; i++)
         if (l->in[i]) *out_bytes += (double)size_hint(tensor_bytes(l->in[i]));

@@ -193,9 +193,13 @@ sol_status graph_check_set(const struct sol_graph *g);
 void graph_data_most(const struct sol_graph *g, int64_t *out_most);
 /* Adds what the loops of a layer need to the checks. */
 sol_status graph_need(struct sol_graph *g, const struct sol_layer *l, const struct loops *loops);
-/* Flops and bytes of loops, a layer or a graph as written; for tests of passes, reports, and the choice of what
- * backward recomputes. */
-double loops_flops(const struct loops *loops);
+/* Flops and bytes of loops (a size; SIZE_BAD: unknown), or of a layer or a graph for the hints of dimensions, as
+ * written; for tests of passes, reports, and the choice of what backward recomputes. */
+int64_t loops_flops(const struct loops *loops);
+static inline double work_hint(int64_t size) /* 0: unknown */
+{
+    return size == SIZE_BAD ? 0 : (double)size_hint(size);
+}
 void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes);
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 

@@ -3,6 +3,7 @@
 #ifndef SOL_RUNTIME_INSIDE_H
 #define SOL_RUNTIME_INSIDE_H
 
+#include "base/size.h"
 #include "rt/lock.h"
 #include "runtime/runtime.h"
 
@@ -58,7 +59,8 @@ struct slot {
 #define PROFILE_RUNS 64
 struct profile { /* of the last runs of a program that were measured */
     int64_t runs;
-    int64_t *ns; /* by run, modulo PROFILE_RUNS, and step; NULL: none yet */
+    int64_t *ns;                  /* by run, modulo PROFILE_RUNS, and step; NULL: none yet */
+    int64_t dims[SIZE_MOST_DIMS]; /* of the last run */
 };
 /* One parameter set: pointers to the owner's data, and the packed and folded parameters. */
 struct sol_params {
@@ -190,7 +192,7 @@ void saved_free_idle(struct sol_net *net);
 void params_lock(struct sol_params *params);
 void params_unlock(struct sol_params *params);
 /* profile.c: adds a run. */
-void profile_add(struct sol_net *net, struct profile *p, int nstep, const int64_t *ns);
+void profile_add(struct sol_net *net, struct profile *p, int nstep, const int64_t *ns, const int64_t *dims);
 
 /* prepare.c. Between enter and leave the prepared block is up to date, and nobody writes it. */
 sol_status prepare_enter(struct sol_params *params, int threads);

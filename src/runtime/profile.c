@@ -7,10 +7,11 @@
 
 /* -- recording */
 
-void profile_add(struct sol_net *net, struct profile *p, int nstep, const int64_t *ns)
+void profile_add(struct sol_net *net, struct profile *p, int nstep, const int64_t *ns, const int64_t *dims)
 {
     net_lock(net);
     if (!p->ns && nstep) p->ns = ctx_try(net->ctx, (size_t)nstep * PROFILE_RUNS * sizeof *p->ns);
+    if (dims) memcpy(p->dims, dims, (size_t)net->module->ndim * sizeof *dims);
     if (p->ns) memcpy(p->ns + (size_t)(p->runs++ % PROFILE_RUNS) * (size_t)nstep, ns, (size_t)nstep * sizeof *ns);
     net_unlock(net);
 }
@@ -62,6 +63,13 @@ static void compare(const struct sol_machine *m, struct sol_profile_row *row)
     row->of_rate = ns > 0 && rate > 0 ? row->bytes / ns / rate : 0;
 }
 
+/* At the sizes of the last run, if it is known how the work depends on them. */
+static double work_of(const struct profile *p, int64_t size, double hint)
+{
+    const int64_t at = p->runs && size_varies(size) ? size_at(size, p->dims) : SIZE_BAD;
+    return at == SIZE_BAD ? hint : (double)at;
+}
+
 /* Fills in the row that begins with step `first`, and returns the first step of the next row. */
 static int row_at(struct sol_net *net, int backward, int first, struct sol_profile_row *row)
 {
@@ -74,13 +82,16 @@ static int row_at(struct sol_net *net, int backward, int first, struct sol_profi
                                     .where = note->where ? note->where : "",
                                     .backward = backward};
     if (!row->label) row->label = "";
-    for (int i = first; i < end; i++) {
-        row->flops += p->step[i].flops;
-        row->bytes += p->step[i].bytes;
-    }
+    const struct profile *profile = backward ? &net->backward_profile : &net->forward_profile;
     net_lock(net);
-    measure(backward ? &net->backward_profile : &net->forward_profile, p->nstep, first, end, row);
+    measure(profile, p->nstep, first, end, row);
+    for (int i = first; i < end; i++) {
+        const struct net_note *one = note_of(net, backward, i);
+        row->flops += work_of(profile, one->flops, p->step[i].flops);
+        row->bytes += work_of(profile, one->bytes, p->step[i].bytes);
+    }
     net_unlock(net);
+    if (!row->bytes && size_varies(note->bytes)) row->runs = 0; /* other versions of it ran at these sizes */
     compare(&net->parts.machine, row);
     return end;
 }
@@ -160,7 +171,7 @@ sol_status sol_net_profile_print(struct sol_net *net, char **out_text)
     struct sol_profile_row r;
     struct text t = text_new(a);
     for (int i = 0; sol_net_profile(net, i, &r); i++) {
-        if (!r.runs || r.median_ns <= 0) continue; /* 0: other versions of it ran at these sizes */
+        if (!r.runs || r.median_ns <= 0) continue;
         PUSH(a, rows, r);
         s.ns[r.backward] += r.median_ns;
         s.flops += r.flops;

@@ -213,7 +213,7 @@ static sol_status run_slot(struct sol_net *net, struct call *c, int given, struc
         if (c->out_ns)
             memcpy(c->out_ns, s->step_ns, (size_t)c->program->nstep * sizeof *s->step_ns);
         else if (!status)
-            profile_add(net, profile, c->program->nstep, s->step_ns);
+            profile_add(net, profile, c->program->nstep, s->step_ns, s->sizes);
     }
     if (debug) log_times(net, c->program, s->step_ns);
     if (!status && c->out_dims) memcpy(c->out_dims, s->sizes, (size_t)net->module->ndim * sizeof *c->out_dims);

@@ -20,6 +20,7 @@ struct net_host {
 };
 struct net_note {                       /* of a step, for people */
     const char *label, *solver, *where; /* of its kernel: layers, what computes it, a place in the user's source */
+    int64_t flops, bytes;               /* as in struct sol_step, as sizes (base/size.h); SIZE_BAD: unknown */
     bool continues;                     /* it is of the same kernel as the step in front of it */
 };
 /* Step i of kernel k, a step of kind LAUNCH, has number k * NET_LAUNCH_STEPS + i in `call`; its function is k<k>_<i>.

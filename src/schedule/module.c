@@ -90,8 +90,8 @@ static void put_steps(struct printer *p, const struct schedule_program *pr, cons
                  : st->kernel < 0 ? "SOL_STEP_HOST"
                  : launched       ? "SOL_STEP_LAUNCH"
                                   : "SOL_STEP_KERNEL",
-                 launched && st->kernel >= 0 ? st->kernel * SCHEDULE_LAUNCH_STEPS + st->sub : st->call, st->flops,
-                 st->bytes);
+                 launched && st->kernel >= 0 ? st->kernel * SCHEDULE_LAUNCH_STEPS + st->sub : st->call,
+                 work_hint(st->flops), work_hint(st->bytes));
         place += st->noperand;
     }
     text_line(t, "    {0}\n};");

@@ -61,18 +61,14 @@ static bool has_halo(const struct allocation *s)
     return false;
 }
 
-/* Counts the bytes of all tensors but temporaries, for the hints of dimensions. A tensor that is read twice counts
- * once.
- */
-static double operand_bytes(const struct loops *loops)
+/* Counts the bytes of all tensors but temporaries, as a size. A tensor that is read twice counts once. */
+static int64_t operand_bytes(const struct loops *loops)
 {
-    double n = 0;
+    int64_t n = 0;
     for (int i = 0; i < loops->tensors.n; i++) {
         const struct loops_tensor *t = &loops->tensors.at[i];
         if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) continue;
-        double bytes = dtype_def(t->dtype)->bytes;
-        for (int d = 0; d < t->ndim; d++) bytes *= (double)size_hint(t->shape[d]);
-        n += bytes;
+        n = size_add(n, size_mul(loops_elements(t), dtype_def(t->dtype)->bytes));
     }
     return n;
 }
@@ -112,8 +108,8 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
         step.sub = i;
         step.tasks = unit_when(u, u->kernel.step[i].tasks);
         if (target_launches(s->plan->target)) groups = size_max(groups, step.tasks);
-        step.flops = i ? 0 : loops_flops(u->loops);
-        step.bytes = i ? 0 : operand_bytes(u->loops);
+        step.flops = i ? 0 : unit_when(u, loops_flops(u->loops));
+        step.bytes = i ? 0 : unit_when(u, operand_bytes(u->loops));
         const char *suffix = u->kernel.step[i].suffix;
         step.label = suffix ? arena_printf(s->arena, "%s (%s)", u->label, suffix) : u->label;
         PUSH(s->arena, pr->steps, step);

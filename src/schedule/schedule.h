@@ -15,7 +15,7 @@ struct schedule_step {
     int call;
     int set; /* the dimension that an opaque layer sets; -1: none */
     int64_t tasks;
-    double flops, bytes; /* as in struct sol_step; for the dimensions' hints */
+    int64_t flops, bytes; /* as in struct sol_step, as sizes; SIZE_BAD: unknown */
     const char *label;
     int noperand;
     struct sol_tensor **operand;

@@ -51,6 +51,14 @@ def test_inference():
     assert shown == sorted(shown, reverse=True)
 
 
+def test_work_is_that_of_the_sizes_of_the_call():
+    layer = torch.nn.Linear(64, 32).eval()
+    varying = sol.optimize(layer, sol.input([0, 64]))
+    for n in (3, 200):
+        (got,), (fixed,) = (sol.profile(m, torch.randn(n, 64), runs=3).kernels for m in (varying, layer))
+        assert got.flops == pytest.approx(fixed.flops, rel=1e-3) and got.bytes == pytest.approx(fixed.bytes, rel=1e-3)
+
+
 def test_shares_of_the_machine(monkeypatch):
     monkeypatch.setitem(sol.config, "machine", "clock=2,fma=1,l2=200,l3=50,dram=1e-1")
     m = sol.machine()
