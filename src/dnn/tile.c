@@ -177,6 +177,11 @@ static const char *plus(const struct tile *t, int64_t n)
     return n ? SAY(" + %lld", (long long)n) : "";
 }
 
+static const char *times(const struct tile *t, const char *x, int64_t n)
+{
+    return text_times(t->b->p->arena, x, n);
+}
+
 /* Defines the macro of one step of K, which is `u` steps after the pointers. It is a macro because it adds to
  * registers of the function. */
 static void step_macro(const struct tile *t, int64_t pitch)
@@ -193,7 +198,7 @@ static void step_macro(const struct tile *t, int64_t pitch)
         const int r = i / t->cols, c = i % t->cols;
         const int64_t at = pixel_offset(b, b->a_stride, r, c);
         const char *one =
-            SAY("{ const @real s = %s[u%s%s];", stream_x(t), ks == 1 ? "" : SAY(" * %lld", (long long)ks), plus(t, at));
+            SAY("{ const @real s = %s[%s%s];", stream_x(t), times(t, "u", ks), plus(t, at));
         for (int v = 0; v < t->vectors; v++) one = SAY("%s %s += s * w%d;", one, acc(t, r, c, v), v);
         lines_add(&lines, SAY("%s }", one));
     }
@@ -289,9 +294,9 @@ static void stream_steps(const struct tile *t, int64_t ks, int64_t pitch)
     text_line(t->out, "const int64_t part = k / %d * %d;", n * unroll, unroll);
     struct tile one = *t;
     for (one.stream = 1; one.stream < n; one.stream++) {
-        text_line(t->out, "const @real *%s = xk + %d * part%s, *%s = wk + %d * part * %lld;", stream_x(&one),
-                  one.stream, ks == 1 ? "" : SAY(" * %lld", (long long)ks), stream_w(&one), one.stream,
-                  (long long)pitch);
+        text_line(t->out, "const @real *%s = xk + %s, *%s = wk + %s;", stream_x(&one),
+                  times(t, "part", size_mul(one.stream, ks)), stream_w(&one),
+                  times(t, "part", size_mul(one.stream, pitch)));
         for (int v = 0; v < t->vectors; v++) {
             sums = SAY("%s%s%s = {0}", sums, *sums ? ", " : "", acc(&one, 0, 0, v));
             add = SAY("%s%s%s += %s;", add, *add ? " " : "", acc(t, 0, 0, v), acc(&one, 0, 0, v));
@@ -603,7 +608,7 @@ static void finish_loop(struct tile *t, struct epilogue *e)
             for (int c = 0; c < t->cols; c++) text_put(t->out, "%s%s", r + c + v ? ", " : "", acc(t, r, c, v));
     text_put(t->out, "};\n");
     const char *row = t->rows == 1 ? "v" : SAY("(v * %d + r)", t->rows);
-    const char *sum = SAY("all[%s + c]", text_times(t->b->p->arena, row, t->cols));
+    const char *sum = SAY("all[%s + c]", times(t, row, t->cols));
     for (int part = 0; part < 2; part++) { /* full vectors, then the last if it is partial */
         const bool odd = t->last < t->b->lanes;
         const int from = part ? t->vectors - 1 : 0, to = part || !odd ? t->vectors : t->vectors - 1;
