@@ -378,12 +378,6 @@ static struct cluster cluster_of(const struct unit *u)
     return (struct cluster){.loops = u->loops, .memory = u->memory, .anchor = u->anchor};
 }
 
-bool choose_deep(const struct unit *u)
-{
-    const struct cluster c = cluster_of(u);
-    return u->contraction && depth_of(&c) >= DEEP;
-}
-
 const char *choose_key(struct plan *p, const struct unit *u)
 {
     const struct cluster c = cluster_of(u);

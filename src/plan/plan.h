@@ -204,8 +204,6 @@ sol_status choose_prices(struct plan *p, const struct unit *u, struct size_point
 #define CHOOSE_PACK_AGAIN 1.1
 bool choose_packs_again(const struct plan *p, const struct unit *u, const struct kernel *k, const struct kernel *like);
 const char *choose_key(struct plan *p, const struct unit *u); /* of its loops, memory and point */
-/* Is it a sum of many products, which needs blocking? */
-bool choose_deep(const struct unit *u);
 /* Hints (NULL) or a point, and limits, of these dimensions, for keys. */
 const char *plan_dims_text(struct plan *p, uint32_t dims, const int64_t *point);
 /* versions.c: makes further versions of the unit at position `at`, behind it, where one kernel cannot serve all sizes.

@@ -28,7 +28,8 @@ struct search {
     struct plan *p;
     const struct unit *u;
     struct arena *arena;
-    int n, hint; /* the number of points; which has the hints */
+    int n, hint;  /* the number of points; which has the hints */
+    bool choices; /* more than one candidate at some point */
     struct point point[MOST_POINTS];
     double *cost; /* [made][priced]: of the kernel made for a point; 0: not known yet */
 };
@@ -120,6 +121,7 @@ static sol_status find_best(struct search *s, struct point *x)
     int k = 0;
     while (k < all.n - 1 && foreign(&all.candidate[k])) k++;
     if (!all.n) return SOL_OK;
+    s->choices |= all.n > 1;
     x->cand = all.candidate[k];
     x->best = x->cand.variant.cost - x->cand.variant.once;
     return SOL_OK;
@@ -291,18 +293,6 @@ static sol_status keep_division(struct search *s, const struct division *d, stru
     return SOL_OK;
 }
 
-/* Does it sum up many products at some point? All else has one solver. */
-static bool is_deep(const struct search *s)
-{
-    bool deep = false;
-    for (int i = 0; i < s->n && !deep; i++) {
-        const struct size_point was = size_point_set((struct size_point){s->point[i].at, s->point[i].at});
-        deep = choose_deep(s->u);
-        size_point_set(was);
-    }
-    return deep;
-}
-
 static sol_status find_versions(struct search *s, struct versions *out)
 {
     int64_t size[LOOPS_MAX_IVARS];
@@ -312,10 +302,10 @@ static sol_status find_versions(struct search *s, struct versions *out)
     for (int i = 0; i < n; i++) dims |= size_dims(size[i]);
     out->n = 1;
     add_points(s, dims);
-    if (!is_deep(s)) return SOL_OK;
     for (int i = 0; i < s->n; i++) TRY(find_best(s, &s->point[i]));
     for (int i = 0; i < s->n; i++)
         if (!s->point[i].cand.solver) return SOL_OK;
+    if (!s->choices) return SOL_OK;
     TRY(is_enough(s, &enough));
     if (enough) return SOL_OK;
     struct division d;
