@@ -150,6 +150,14 @@ static double cold(const struct target *t, double bytes)
     return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate) / constants.memory;
 }
 
+/* The ns of reading an input that no cache holds as a whole, so that the layer before cannot have left it there. Its
+ * rows are far apart, which is slower than the stream of packed weights. */
+static double far_input(const struct target *t, const struct problem *p)
+{
+    const double bytes = (double)size_about(loops_elements(&p->loops->tensors.at[p->a.tensor])) * p->bytes;
+    return bytes > (double)t->l3 * 0.75 ? bytes / t->dram_rate : 0;
+}
+
 /* The ns by which weights come late in blocks of fewer tiles than those that the kernel is made for: each tile
  * prefetches its share of the next panel. */
 static double late(const struct blocking *b, double bytes)
@@ -204,7 +212,7 @@ static double winograd_ns(const struct winograd *sized)
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = (panel ? taps : points) * weight_vectors * t->vector_bytes;
-    double memory = cold(t, weights);
+    double memory = cold(t, weights) + far_input(t, &w->p);
     const double waits = late(b, weights);
     if (w->weights) /* reads, transforms and writes the weights; a write counts twice */
         memory += (2 * weights + weights * taps / points) / (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
@@ -320,7 +328,7 @@ static double blocking_ns(const struct blocking *sized)
     const double weights =
         (double)b->nouter * (double)b->nchunk * (double)(b->panels * b->panel_elements) * b->p->bytes;
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
-    const double memory = cold(t, weights) + again + reading_a(b);
+    const double memory = cold(t, weights) + far_input(t, b->p) + again + reading_a(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            late(b, weights) + KERNEL_STEP_NS;
 }
