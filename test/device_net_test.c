@@ -187,6 +187,56 @@ static void the_step_that_fails_is_named(void **state)
     sol_ctx_destroy(c);
 }
 
+/* Data on which a step in the middle of a program fails. Tensors on the host: the call says so. Tensors in the device's
+ * heap: the next wait does. */
+static void bad_data_names_the_step(void **state)
+{
+    static const char text[] =
+        "graph \"pick\"\ninput %0:f32[4 6] \"x\"\ninput %1:i64[3] \"i\"\nparam %2:f32[6 6] \"w\"\n"
+        "%3 = Linear(%0, %2)\n%4 = Softmax(%3) axis=1\n%5 = Gather(%4, %1) axis=0\n"
+        "%6 = Linear(%5, %2)\noutput %6 \"y\"\n";
+    static const char *const starts[] = {"network 'pick', 'Gather", "network 'pick', 'Gather': device far:0: "};
+    static const float zero[24];
+    const int64_t indices[2][3] = {{0, 3, 1}, {0, 4, 1}};
+    (void)state;
+    for (int resident = 0; resident < 2; resident++) {
+        struct sol_ctx *c = far_ctx("");
+        struct sol_graph *g;
+        struct sol_net *net;
+        struct sol_params *params;
+        struct sol_heap *h;
+        uint64_t p[5];
+        float y[18];
+        if (sol_graph_parse(c, text, &g)) fail_msg("%s", sol_error(c));
+        if (resident && sol_graph_resident(g, "far:0")) fail_msg("%s", sol_error(c));
+        if (sol_compile(c, g, &net) || sol_heap_open(c, "far:0", &h)) fail_msg("%s", sol_error(c));
+        assert_int_equal(sol_params_create(net, &params), SOL_OK);
+        for (int i = 0; i < 5; i++) assert_int_equal(sol_heap_alloc(h, 256, &p[i]), SOL_OK);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(sol_heap_write(h, p[i], zero, sizeof zero), SOL_OK);
+            assert_int_equal(sol_heap_write(h, p[3 + i], indices[i], sizeof indices[i]), SOL_OK);
+        }
+        assert_int_equal(sol_params_set(params, 0, resident ? (void *)(uintptr_t)p[1] : zero), SOL_OK);
+        for (int round = 0; round < 4; round++) { /* good, bad, good, bad */
+            const void *there[] = {(void *)(uintptr_t)p[0], (void *)(uintptr_t)p[3 + round % 2]};
+            sol_status status = sol_net_run(net, params, resident ? there : (const void *[]){zero, indices[round % 2]},
+                                            (void *[]){resident ? (void *)(uintptr_t)p[2] : (void *)y}, 1);
+            if (resident) {
+                assert_int_equal(status, SOL_OK);
+                status = sol_heap_wait(h);
+            }
+            if (status != (round % 2 ? SOL_ERR_RUN : SOL_OK)) fail_msg("%s", sol_error(c));
+            if (!status) continue;
+            if (strncmp(sol_error(c), starts[resident], strlen(starts[resident]))) fail_msg("%s", sol_error(c));
+            assert_non_null(strstr(sol_error(c), "an index is out of range in the data of "));
+        }
+        sol_params_destroy(params);
+        sol_net_destroy(net);
+        sol_graph_destroy(g);
+        sol_ctx_destroy(c);
+    }
+}
+
 /* A context whose device hangs for 2.5 s at this operation of the second call; 0: its first one. */
 static struct sol_ctx *hanging_ctx(int operation, int ms, struct cnn **out_n)
 {
@@ -211,7 +261,8 @@ static struct sol_ctx *hanging_ctx(int operation, int ms, struct cnn **out_n)
  * nobody writes to memory of that call any more, and then calls are right again. */
 static void a_hang_ends_a_call(void **state)
 {
-    static const char *const labels[] = {"'x': copy to it", "': run", "'Sort': copy from it"};
+    static const char *const labels[] = {"'x': copy to it", "' or a later step: device far:0: run",
+                                         "'Sort': copy from it"};
     (void)state;
     for (int i = 0; i < COUNT_OF(labels); i++) {
         struct cnn *n;
@@ -485,6 +536,7 @@ int main(void)
         cmocka_unit_test(a_child_is_told),
         cmocka_unit_test(failures_lose_nothing),
         cmocka_unit_test(the_step_that_fails_is_named),
+        cmocka_unit_test(bad_data_names_the_step),
         cmocka_unit_test(a_hang_ends_a_call),
         cmocka_unit_test(a_hang_outlives_its_call),
         cmocka_unit_test(all_ends_while_a_device_hangs),

@@ -131,6 +131,9 @@ struct sol_run {
     int32_t nseed, threads;
     int64_t *step_ns; /* NULL, or by step of the program: receives the time of each step that ran */
     int32_t nsize;    /* of sizes */
+    /* For messages, until the command is done: the network's name, and the steps of the program. NULL: unknown. */
+    const char *network;
+    const struct sol_step *step;
 };
 struct sol_command {
     int32_t kind;      /* enum sol_command_kind */

@@ -20,11 +20,14 @@ sol_status devices_selected(struct sol_ctx *ctx, const struct sol_device_type **
 /* The same for a name such as "far:1" that somebody gives. */
 sol_status devices_named(struct sol_ctx *ctx, const char *name, const struct sol_device_type **out_type,
                          int *out_index);
+
+/* failure.c */
 struct sol_failure failure_new(void);
 /* Reports what a device said. Returns `status`. */
 sol_status failure_report(struct sol_ctx *ctx, sol_status status, const struct sol_failure *f);
 /* For devices: sets the text of a failure. Returns `status`. */
 sol_status failure_set(struct sol_failure *f, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
+const char *kernel_says(int32_t error); /* an error SOL_KERNEL_*, for people */
 
 /* dev.c: devices that this context has opened. They live as long as it. */
 struct dev;

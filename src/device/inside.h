@@ -76,6 +76,9 @@ struct dev {
     int nhanging;          /* all such queues */
     struct dev_counts counts;
 };
+/* failure.c: puts in front of a failure's text where it happened: the device, and the step or tensor of the command
+ * (NULL: none). */
+void failure_place(struct sol_failure *f, const char *device, const struct sol_command *c);
 /* memory.c. `take` finds a reference; `back` gives memory a reference from the pool or the device; `drop` puts the
  * memory into the pool and frees the reference. */
 sol_status memory_take(struct dev *dev, int64_t bytes, sol_ptr *out_p);

@@ -40,25 +40,13 @@ struct queue {
 
 /* -- failures */
 
-static const char *const verbs[] = {
-    [SOL_COMMAND_ALLOC] = "allocation",  [SOL_COMMAND_FREE] = "free", [SOL_COMMAND_WRITE] = "copy to it",
-    [SOL_COMMAND_READ] = "copy from it", [SOL_COMMAND_COPY] = "copy", [SOL_COMMAND_FILL] = "fill",
-    [SOL_COMMAND_LAUNCH] = "launch",     [SOL_COMMAND_RUN] = "run",   [SOL_COMMAND_HOST] = "call of the host",
-    [SOL_COMMAND_SIGNAL] = "signal",     [SOL_COMMAND_WAIT] = "wait",
-};
-
 /* The first failure counts. The caller holds the lock. */
 static void fail_locked(struct queue *q, const struct entry *e, sol_status status, const struct sol_failure *why)
 {
     if (q->failed) return;
-    char text[sizeof why->text];
-    const char *label = e ? e->c.label : NULL;
-    snprintf(text, sizeof text, "device %s: %s%s%s%s%s%s", q->dev->name, label ? "'" : "", label ? label : "",
-             label ? "': " : "", e ? verbs[e->c.kind] : "", e ? ": " : "",
-             *why->text ? why->text : "it gives no reason");
     q->failure = *why;
     q->failure.status = status;
-    memcpy(q->failure.text, text, sizeof text);
+    failure_place(&q->failure, q->dev->name, e ? &e->c : NULL);
     q->failed = true;
 }
 

@@ -22,28 +22,6 @@ struct devices {
 /* Besides the processors. */
 static const struct sol_device_type *const built_in[] = {&far_type, &opencl_type};
 
-/* -- failures */
-
-struct sol_failure failure_new(void)
-{
-    return (struct sol_failure){.size = sizeof(struct sol_failure), .step = -1};
-}
-
-sol_status failure_set(struct sol_failure *f, sol_status status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    if (f) vsnprintf(f->text, sizeof f->text, format, args);
-    va_end(args);
-    for (size_t n = f ? strlen(f->text) : 0; n && f->text[n - 1] == '\n';) f->text[--n] = 0; /* logs end with one */
-    return status;
-}
-
-sol_status failure_report(struct sol_ctx *ctx, sol_status status, const struct sol_failure *f)
-{
-    return ctx_fail(ctx, status, "%s", *f->text ? f->text : "the device gives no reason");
-}
-
 /* -- what types may ask for */
 
 struct sol_ctx *host_ctx(const struct sol_host *host)

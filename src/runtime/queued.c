@@ -235,10 +235,8 @@ static sol_status wait_for(const struct away *a)
 {
     struct sol_failure f = failure_new();
     const sol_status status = line_wait(&a->line, &f);
-    if (!status || f.step < 0 || f.step >= a->c->program->nstep) return status;
-    const struct sol_step *step = &a->c->program->step[f.step];
-    if (f.kernel) return run_explain(a->net, step, f.kernel);
-    return ctx_where(a->net->ctx, status, "network '%s', '%s': ", a->net->parts.name, step->label);
+    if (!status || !f.kernel || f.step < 0 || f.step >= a->c->program->nstep) return status;
+    return run_explain(a->net, &a->c->program->step[f.step], f.kernel);
 }
 
 static sol_status add_launches(const struct away *a, int first, int end)
@@ -269,7 +267,9 @@ static sol_status add_run(const struct away *a, int first, int end)
                               .seeds = seeds,
                               .nseed = COUNT_OF(seeds),
                               .threads = a->c->threads,
-                              .step_ns = a->c->profile ? a->s->step_ns : NULL};
+                              .step_ns = a->c->profile ? a->s->step_ns : NULL,
+                              .network = a->net->parts.name,
+                              .step = p->step};
     for (int i = 0; i < m->nbuffer; i++) a->s->bases[i] = (sol_ptr)(uintptr_t)a->s->base[i];
     return line_add(&a->line, &(struct sol_command){.kind = SOL_COMMAND_RUN, .label = p->step[first].label, .run = &r});
 }

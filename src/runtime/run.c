@@ -62,10 +62,8 @@ sol_status run_explain(struct sol_net *net, const struct sol_step *s, int32_t er
             "network '%s', '%s': the plug-in that computes it has failed, or is gone: set the key plugins to "
             "off and compile again",
             name, s->label);
-    const char *what = error == SOL_KERNEL_INDEX      ? "an index is out of range"
-                       : error == SOL_KERNEL_DIVISION ? "an integer is divided by zero"
-                                                      : "a kernel reports an unknown error";
-    return ctx_fail(net->ctx, SOL_ERR_RUN, "network '%s', '%s': %s in the data of this call", name, s->label, what);
+    return ctx_fail(net->ctx, SOL_ERR_RUN, "network '%s', '%s': %s in the data of this call", name, s->label,
+                    kernel_says(error));
 }
 
 struct steps { /* of a call, to be told of */

@@ -139,6 +139,24 @@ def test_steps_of_the_host_are_listed(capfd):
     )
 
 
+class Picking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.table, self.last = nn.Linear(4, 6), nn.Embedding(10, 6), nn.Linear(6, 3)
+
+    def forward(self, x, i):
+        return self.last(self.first(x).tanh().sum(0) + self.table(i).cumsum(0))
+
+
+def test_bad_data_names_the_step():
+    model, x, good, bad = Picking(), torch.randn(3, 4), torch.tensor([1, 2, 9]), torch.tensor([1, 2, 10])
+    fast = sol.optimize(model, x, good)
+    for _ in range(2):
+        torch.testing.assert_close(fast(x, good), model(x, good))
+        with pytest.raises(sol.RunError, match=r"^network 'Picking', 'Embedding table\.embedding': an index is out of"):
+            fast(x, bad)
+
+
 class Outer(nn.Module):
     """What lies between its input and output takes the square of their memory."""
 
