@@ -119,7 +119,7 @@ struct sol_launch {
 struct sol_run {
     struct sol_code *code;
     int32_t program;           /* 0 prepare, 1 forward, 2 backward */
-    int32_t first, count;      /* the steps; none of kind HOST */
+    int32_t first, count;      /* the steps; none that the host computes */
     const unsigned char *only; /* by step of the program: 0 skips it; NULL: all run */
     int32_t nbase;
     /* By buffer of the module, where it begins, its offset included; 0 for what is not given, and with IN_PROCESS for

@@ -296,10 +296,6 @@ sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net 
     struct way w = {.g = g, .target = &target, .plugins = true};
     sol_status status = find_dev(g, &w.dev);
     w.dev_compiles = w.dev && !(dev_type(w.dev)->features & SOL_DEVICE_IN_PROCESS);
-    if (!status && w.dev && graph_data_dims(g))
-        status = ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
-                          "device %s: network '%s' sets sizes while it runs, which only processors can",
-                          dev_name(w.dev), g->name);
     if (!status) status = graph_check_set(g);
     if (!status) status = target_of(ctx, &w, &target);
     if (!status) status = compile_in_arena(&w, out_net);

@@ -42,10 +42,18 @@ sol_status launched_open(struct sol_net *net, struct slot *s, const struct line 
     TRY(block_need(net, LINE + sizes, "the state of a call", false, &s->state));
     const sol_ptr at = (sol_ptr)(uintptr_t)s->state.at;
     TRY(line_add(line, &(struct sol_command){.kind = SOL_COMMAND_FILL, .label = "errors", .to = at, .bytes = LINE}));
-    if (!sizes) return SOL_OK;
-    return line_add(
-        line, &(struct sol_command){
-                  .kind = SOL_COMMAND_WRITE, .label = "sizes", .to = at + LINE, .data = s->sizes, .bytes = sizes});
+    return launched_sizes(net, s, line);
+}
+
+sol_status launched_sizes(struct sol_net *net, struct slot *s, const struct line *line)
+{
+    const int64_t bytes = net->module->nsize * (int64_t)sizeof *s->sizes;
+    if (!bytes) return SOL_OK;
+    return line_add(line, &(struct sol_command){.kind = SOL_COMMAND_WRITE,
+                                                .label = "sizes",
+                                                .to = (sol_ptr)(uintptr_t)s->state.at + LINE,
+                                                .data = s->sizes,
+                                                .bytes = bytes});
 }
 
 sol_status launched_close(struct sol_net *net, const struct sol_program *p, struct slot *s, const struct line *line)

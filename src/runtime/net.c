@@ -29,13 +29,13 @@ static void mark_prepares(struct sol_net *net)
 /* -- what rt runs: kernels, teams and functions of the host, on memory of the host */
 
 /* code: a device has code of its own for the steps */
-static const char *rejected(const struct sol_step *s, bool code, bool device)
+static const char *rejected(const struct sol_step *s, bool code)
 {
     switch (s->kind) {
     case SOL_STEP_KERNEL:
     case SOL_STEP_TEAM: return s->run || code ? NULL : "it has no function";
-    case SOL_STEP_HOST: return NULL;
-    case SOL_STEP_SET: return device ? "it sets a size of the call, which only processors can" : NULL;
+    case SOL_STEP_HOST:
+    case SOL_STEP_SET: return NULL;
     case SOL_STEP_LAUNCH: return code ? NULL : "a device is to run it, and there is none";
     case SOL_STEP_COPY: return "it copies to or from a device, and there is none";
     default: return "it is of a kind that is not known";
@@ -46,7 +46,7 @@ static sol_status check_program(struct sol_ctx *ctx, const struct net_parts *par
 {
     const char *name = parts->name;
     for (int i = 0; i < p->nstep; i++) {
-        const char *why = rejected(&p->step[i], parts->code, parts->dev);
+        const char *why = rejected(&p->step[i], parts->code);
         if (why)
             return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "module of '%s': step %d (%s) cannot run: %s", name, i,
                             p->step[i].label, why);

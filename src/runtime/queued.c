@@ -311,7 +311,11 @@ static sol_status call_host(const struct away *a, const struct operands *o)
     TRY(wait_for(a));
     const sol_status status = run_host(a->net, (int64_t *)(uintptr_t)a->s->sizes, o->step->call, o->copy);
     if (status) return run_explain(a->net, o->step, -status);
-    for (int i = nin; i < n; i++) TRY(move_operand(a, o, i, true));
+    for (int i = nin; i < n; i++) {
+        o->bytes[i] = size_at(o->h->bytes[i], a->s->sizes); /* the step may have set a size */
+        TRY(move_operand(a, o, i, true));
+    }
+    if (a->net->launches && o->h->set >= 0) TRY(launched_sizes(a->net, a->s, &a->line));
     TRY(wait_for(a));
     if (a->c->profile) a->s->step_ns[o->step - a->c->program->step] += clock_ns() - start;
     return SOL_OK;
@@ -350,12 +354,13 @@ static sol_status add_steps(const struct away *a)
     int first = 0;
     for (int i = 0; i < p->nstep; i++) {
         const struct sol_step *step = &p->step[i];
-        if (step->kind != SOL_STEP_HOST && !tells) continue;
+        const bool host = step->kind == SOL_STEP_HOST || step->kind == SOL_STEP_SET;
+        if (!host && !tells) continue;
         TRY(add_run(a, first, i));
         first = i + 1;
         if (a->c->only && !a->c->only[i]) continue;
         if (tells) ctx_step(a->net->ctx, step->label ? step->label : "");
-        TRY(step->kind == SOL_STEP_HOST ? host_step(a, step) : add_run(a, i, i + 1));
+        TRY(host ? host_step(a, step) : add_run(a, i, i + 1));
         if (tells) TRY(wait_for(a));
     }
     return add_run(a, first, p->nstep);

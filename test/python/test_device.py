@@ -144,6 +144,23 @@ def test_sizes_vary():
         torch.testing.assert_close(xs[1].grad, xs[0].grad, rtol=1e-4, atol=1e-5)
 
 
+def test_data_sets_a_size():
+    """A step of the host finds the size, what follows runs at it, and one program serves all data."""
+
+    def f(x):
+        y = x[x[:, 0] > 0]
+        return y.relu().sum(0), y @ torch.ones(6, 3), y.shape
+
+    x = torch.randn(20, 6)
+    fast = sol.optimize(f, x)
+    for shift in (0, -9, 9, 0.5):
+        *got, size = fast(x + shift)
+        *want, expected = f(x + shift)
+        torch.testing.assert_close(got, want)
+        assert size == expected
+    assert len(fast._sol.programs) == 1
+
+
 def test_profilers_see_steps():
     model, x = sol.optimize(Sorting()), torch.randn(4, 6)
     model(x).sum().backward()

@@ -126,6 +126,12 @@ def test_float64_is_rejected_where_there_is_none():
         sol.optimize(model, x)(x)
 
 
+def test_float64_is_rejected_where_data_sets_a_size():
+    sol.config["device::options"] = "opencl.fp64=0"
+    with pytest.raises(sol.UnsupportedError, match=r"it is float64, and device opencl:\d+ computes in float32 only"):
+        sol.optimize(lambda x: x[x > 0])(torch.rand(3).double())
+
+
 class Sorting(nn.Module):
     def forward(self, x):
         return (2 * x).sort().values + 1
@@ -172,6 +178,23 @@ def test_memory_runs_out():
         sol.optimize(model, x)(x)
     small = torch.rand(30)
     assert difference(sol.optimize(model, small)(small), model(small.double())) < 1e-5
+
+
+def test_data_sets_a_size():
+    """A step of the host finds the size; what follows runs at it."""
+
+    def f(x):
+        y = x[x[:, 0] > 0]
+        return y.relu().sum(0), y @ torch.ones(6, 3), y.shape
+
+    x = torch.randn(20, 6)
+    fast = sol.optimize(f, x)
+    for shift in (0, -9, 9, 0.5):
+        *got, size = fast(x + shift)
+        *want, expected = f(x + shift)
+        torch.testing.assert_close(got, want)
+        assert size == expected
+    assert len(fast._sol.programs) == 1
 
 
 def test_sizes_vary():

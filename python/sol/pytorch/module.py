@@ -314,7 +314,8 @@ class State:
                     self.programs[key].compile()
                 except BaseException as e:
                     made = self.programs.pop(key)  # its graph is partly optimized
-                    if not made.varying or not isinstance(e, _core.UnsupportedError):
+                    again = made.varying and made.varying.where  # sizes of arguments vary: without that it may work
+                    if not again or not isinstance(e, _core.UnsupportedError):
                         raise
                     made.varying.kept.lows.clear()
                     made.varying.kept.why = e
