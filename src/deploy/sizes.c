@@ -87,8 +87,10 @@ static bool add_sized(struct deploy *d, const struct deploy_graph *g, const stru
     int64_t pointers = s->buffers.n + MAX(places(forward), prepares ? places(prepare) : 0) +
                        ntensor * (int64_t)(sizeof(struct sol_ext_tensor) / sizeof(void *));
     if (!d->bare) {
-        tables += m.nblock * (int64_t)sizeof(struct rt_block);
-        pointers += (int64_t)(rt_offsets_bytes(m.nblock, 0) / sizeof(void *));
+        const int placing = rt_offsets_pointers(m.nblock, 0);
+        tables += m.nblock * (int64_t)sizeof(struct rt_block) + (int64_t)rt_offsets_bytes(m.nblock, 0) -
+                  placing * (int64_t)sizeof(void *);
+        pointers += placing;
     }
     most->pointers = MAX(most->pointers, pointers);
     most->tables = MAX(most->tables, tables);

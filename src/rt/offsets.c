@@ -13,9 +13,15 @@ static int64_t maximum(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int smaller(int a, int b)
+static size_t nranges(int n, int ngiven)
 {
-    return a < b ? a : b;
+    return (size_t)(n + ngiven) + 2;
+}
+
+/* Behind the room for ranges. */
+static struct rt_block **pointers_of(const struct rt_layout *l)
+{
+    return (struct rt_block **)((struct rt_range *)l->memory + nranges(l->n, l->ngiven));
 }
 
 static int by_first(const void *a, const void *b)
@@ -26,49 +32,111 @@ static int by_first(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Inserts b into the live blocks, which are sorted by offset. */
-static int64_t insert_block(struct rt_block **alive, int *n, struct rt_block *b)
+/* Sorts by the last step. */
+static int by_last(const void *a, const void *b)
+{
+    const struct rt_block *x = *(struct rt_block *const *)a, *y = *(struct rt_block *const *)b;
+    if (x->last != y->last) return x->last < y->last ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* -- in the order of time: what is free are ranges without contact, so they are few. */
+
+struct space {
+    struct rt_range *range; /* sorted; the last has no end */
+    int n;
+    int64_t room, end; /* no range crosses the room's end; the end of the memory so far */
+};
+
+static void insert_range(struct space *s, int at, struct rt_range r)
+{
+    for (int k = s->n++; k > at; k--) s->range[k] = s->range[k - 1];
+    s->range[at] = r;
+}
+
+static void remove_range(struct space *s, int at)
+{
+    s->n--;
+    for (int k = at; k < s->n; k++) s->range[k] = s->range[k + 1];
+}
+
+/* Takes memory for b from the lowest range that is large enough. */
+static void take_range(struct space *s, struct rt_block *b)
+{
+    int i = 0;
+    b->offset = 0;
+    if (!b->bytes) return;
+    while (s->range[i].end - s->range[i].begin < b->bytes) i++;
+    b->offset = s->range[i].begin;
+    s->range[i].begin += b->bytes;
+    s->end = maximum(s->end, s->range[i].begin);
+    if (s->range[i].begin == s->range[i].end) remove_range(s, i);
+}
+
+/* Gives back the memory of b, which joins the free ranges that it touches. */
+static void give_range(struct space *s, const struct rt_block *b)
+{
+    const int64_t begin = b->offset, end = begin + b->bytes;
+    int low = 0, high = s->n - 1; /* finds the first range behind b; the last is behind all blocks */
+    if (!b->bytes) return;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (s->range[middle].begin < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const int before = low && s->range[low - 1].end == begin && begin != s->room;
+    const int behind = s->range[low].begin == end && end != s->room;
+    if (before) s->range[low - 1].end = behind ? s->range[low].end : end;
+    if (before && behind)
+        remove_range(s, low);
+    else if (behind)
+        s->range[low].begin = begin;
+    else if (!before)
+        insert_range(s, low, (struct rt_range){begin, end});
+}
+
+/* What the given blocks leave free. */
+static void begin_space(const struct rt_layout *l, struct space *s)
 {
     int64_t at = 0;
-    int i = 0;
-    for (; i < *n; i++) {
-        if (alive[i]->offset - at >= b->bytes) break;
-        at = maximum(at, alive[i]->offset + alive[i]->bytes);
+    for (int i = 0; i <= l->ngiven; i++) {
+        const struct rt_block end = {.offset = l->room, .bytes = 1}, *b = i < l->ngiven ? &l->given[i] : &end;
+        if (!b->bytes) continue;
+        if (at < b->offset) s->range[s->n++] = (struct rt_range){at, b->offset};
+        at = b->offset + b->bytes;
     }
-    b->offset = at;
-    for (int k = *n; k > i; k--) alive[k] = alive[k - 1];
-    alive[i] = b;
-    ++*n;
-    return at + b->bytes;
+    s->range[s->n++] = (struct rt_range){l->room, INT64_MAX};
 }
 
 /* Places blocks in order of their first step. Returns the total size. */
 static int64_t assign_by_time(const struct rt_layout *l)
 {
-    struct rt_block **order = l->memory, **alive = order + l->n;
-    struct rt_block end_of_room = {.offset = l->room, .first = -1, .last = INT_MAX};
-    for (int i = 0; i < l->n; i++) order[i] = &l->block[i];
+    struct rt_block **order = pointers_of(l), **dies = order + l->n;
+    struct space space = {.range = l->memory, .room = l->room, .end = l->room};
+    int ndies = 0, dead = 0;
+    for (int i = 0; i < l->n; i++) order[i] = dies[ndies++] = &l->block[i];
+    for (int i = 0; i < l->ngiven; i++) dies[ndies++] = &l->given[i];
     qsort(order, (size_t)l->n, sizeof *order, by_first);
-    int64_t whole = l->room;
-    int nalive = 0, next = -1; /* the step behind which a live block dies next, or an earlier one */
-    for (int i = 0; i < l->ngiven; i++) alive[nalive++] = &l->given[i];
-    if (l->room) alive[nalive++] = &end_of_room; /* no given block crosses it */
+    qsort(dies, (size_t)ndies, sizeof *dies, by_last);
+    begin_space(l, &space);
     for (int i = 0; i < l->n; i++) {
-        if (next < order[i]->first) {
-            int kept = 0;
-            next = INT_MAX;
-            for (int k = 0; k < nalive; k++) {
-                if (alive[k]->last < order[i]->first) continue;
-                next = smaller(next, alive[k]->last);
-                alive[kept++] = alive[k];
-            }
-            nalive = kept;
-        }
-        next = smaller(next, order[i]->last);
-        int64_t end = insert_block(alive, &nalive, order[i]);
-        whole = maximum(whole, end);
+        for (; dies[dead]->last < order[i]->first; dead++) give_range(&space, dies[dead]);
+        take_range(&space, order[i]);
     }
-    return whole;
+    return space.end;
+}
+
+/* -- by size */
+
+/* Inserts b into blocks that are sorted by offset. Returns its end. */
+static int64_t insert_block(struct rt_block **near, int n, struct rt_block *b)
+{
+    int64_t at = 0;
+    for (int i = 0; i < n && near[i]->offset - at < b->bytes; i++) at = maximum(at, near[i]->offset + near[i]->bytes);
+    b->offset = at;
+    return at + b->bytes;
 }
 
 static int by_size(const void *a, const void *b)
@@ -81,7 +149,7 @@ static int by_size(const void *a, const void *b)
 /* Places blocks by size, largest first, each at the lowest offset that is free during its whole lifetime. */
 static int64_t assign_by_size(const struct rt_layout *l)
 {
-    struct rt_block **order = l->memory, **placed = order + l->n; /* sorted by offset */
+    struct rt_block **order = pointers_of(l), **placed = order + l->n; /* sorted by offset */
     struct rt_block **near = placed + l->n + l->ngiven + 1;
     struct rt_block end_of_room = {.offset = l->room, .first = -1, .last = INT_MAX};
     int64_t whole = l->room;
@@ -95,7 +163,7 @@ static int64_t assign_by_size(const struct rt_layout *l)
         int nnear = 0;
         for (int k = 0; k < nplaced; k++)
             if (placed[k]->first <= b->last && placed[k]->last >= b->first) near[nnear++] = placed[k];
-        int64_t end = insert_block(near, &nnear, b);
+        const int64_t end = insert_block(near, nnear, b);
         whole = maximum(whole, end);
         int at = nplaced++;
         for (; at && placed[at - 1]->offset > b->offset; at--) placed[at] = placed[at - 1];
@@ -104,17 +172,27 @@ static int64_t assign_by_size(const struct rt_layout *l)
     return whole;
 }
 
+int rt_offsets_pointers(int n, int ngiven)
+{
+    return 3 * n + 2 * ngiven + 2;
+}
+
 size_t rt_offsets_bytes(int n, int ngiven)
 {
-    return (size_t)(3 * n + 2 * ngiven + 2) * sizeof(struct rt_block *);
+    return nranges(n, ngiven) * sizeof(struct rt_range) +
+           (size_t)rt_offsets_pointers(n, ngiven) * sizeof(struct rt_block *);
 }
 
 int64_t rt_offsets(const struct rt_layout *l)
 {
+    int64_t *kept = l->memory; /* offsets by time, where the ranges were */
     for (int i = 0; i < l->n; i++) l->block[i].bytes = (l->block[i].bytes + 63) / 64 * 64;
     const int64_t by_time = assign_by_time(l);
     if (!l->room) return by_time; /* the memory that inference used last is still in the cache */
     if (l->hurry && (int64_t)l->n * (l->n + l->ngiven) > HURRY) return by_time;
-    if (assign_by_size(l) < by_time) return assign_by_size(l);
-    return assign_by_time(l);
+    for (int i = 0; i < l->n; i++) kept[i] = l->block[i].offset;
+    const int64_t by_bytes = assign_by_size(l);
+    if (by_bytes < by_time) return by_bytes;
+    for (int i = 0; i < l->n; i++) l->block[i].offset = kept[i];
+    return by_time;
 }

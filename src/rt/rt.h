@@ -88,11 +88,15 @@ struct rt_layout {
     struct rt_block *block, *given;
     int n, ngiven;
     int64_t room;
-    void *memory; /* rt_offsets_bytes(n, ngiven), aligned to pointers */
+    void *memory; /* rt_offsets_bytes(n, ngiven), aligned to int64_t */
     int hurry;    /* 1: the order by size, which is slow, only for few blocks */
+};
+struct rt_range {
+    int64_t begin, end;
 };
 int64_t rt_offsets(const struct rt_layout *l);
 size_t rt_offsets_bytes(int n, int ngiven);
+int rt_offsets_pointers(int n, int ngiven); /* how many of them are pointers, which may be smaller elsewhere */
 
 /* sizes.c: fills in the sizes of a call (module->nsize of them), of which the dimensions' are given. Offsets of blocks
  * depend on the sizes alone. `memory` has rt_sizes_bytes. Returns RT_FITS, or why the network does not run with these

@@ -49,12 +49,12 @@ static sol_status misfit(const struct sol_net *net, enum rt_fit fit, int which, 
                     all);
 }
 
-/* sizes: room for all; memory: rt_sizes_bytes */
+/* sizes: room for all. memory: rt_sizes_bytes; NULL: without places of blocks */
 static sol_status compute(const struct sol_net *net, const int64_t *dims, int64_t *sizes, void *memory)
 {
     int32_t which = 0;
     memcpy(sizes, dims, (size_t)net->module->ndim * sizeof *sizes);
-    const enum rt_fit fit = rt_sizes(net->module, sizes, memory, &which);
+    const enum rt_fit fit = memory ? rt_sizes(net->module, sizes, memory, &which) : rt_dims(net->module, sizes, &which);
     return fit ? misfit(net, fit, which, sizes) : SOL_OK;
 }
 
@@ -140,12 +140,12 @@ static sol_status check_given(struct sol_net *net, const int64_t *dims)
                     net->parts.name, net->told, net->module->dim[0].name);
 }
 
-/* Computes and checks all sizes for `dims`. out_m: the memory that they need; may be NULL. */
+/* Computes and checks all sizes for `dims`. out_m: the memory that they need; NULL: only checks. */
 static sol_status with_sizes(const struct sol_net *net, const int64_t *dims, struct sol_memory *out_m)
 {
-    int64_t *sizes = ctx_try(net->ctx, row_bytes(net) + rt_sizes_bytes(net->module));
+    int64_t *sizes = ctx_try(net->ctx, row_bytes(net) + (out_m ? rt_sizes_bytes(net->module) : 0));
     if (!sizes) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: sizes of '%s'", net->parts.name);
-    const sol_status status = compute(net, dims, sizes, sizes + net->module->nsize);
+    const sol_status status = compute(net, dims, sizes, out_m ? sizes + net->module->nsize : NULL);
     if (!status && out_m) net_memory(net, sizes, out_m);
     ctx_free(net->ctx, sizes);
     return status;
