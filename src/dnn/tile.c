@@ -197,8 +197,7 @@ static void step_macro(const struct tile *t, int64_t pitch)
     for (int i = 0; i < t->rows * t->cols; i++) {
         const int r = i / t->cols, c = i % t->cols;
         const int64_t at = pixel_offset(b, b->a_stride, r, c);
-        const char *one =
-            SAY("{ const @real s = %s[%s%s];", stream_x(t), times(t, "u", ks), plus(t, at));
+        const char *one = SAY("{ const @real s = %s[%s%s];", stream_x(t), times(t, "u", ks), plus(t, at));
         for (int v = 0; v < t->vectors; v++) one = SAY("%s %s += s * w%d;", one, acc(t, r, c, v), v);
         lines_add(&lines, SAY("%s }", one));
     }
