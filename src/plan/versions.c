@@ -4,7 +4,7 @@
  * Kernels are priced at some points of the dimensions: powers of two, each dimension by itself and all together. If the
  * one that is made for the hints is nearly the best everywhere, it stays alone. Otherwise the points are divided by the
  * value of one size, the separator, into at most three ranges. Each has a point that its kernel is made for; that of
- * the hints stays what it is. */
+ * the hints is nearly the best there. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,9 @@
 
 enum { MOST_POINTS = 48, MOST_CLASSES = 3, MOST_SEPARATORS = 5, BISECTIONS = 4 };
 #define GOOD 1.15        /* times the best cost at a point: not worth another kernel */
-#define NEAR 1.07        /* times the best: no difference, as exact as costs are */
+#define NEAR 1.03        /* times the best: what a kernel that serves the hints, too, may cost there */
 #define LEAST_GAIN 1000. /* ns that a version must gain at some point */
-#define PRICE 0.1        /* of another version: what the sum of the logarithms of costs must drop by */
+#define PRICE 0.15       /* of another version: what the sum of the logarithms of costs must drop by */
 #define BEYOND 4         /* times the hint: sizes that count, and at least LEAST_MOST */
 #define LEAST_MOST 64
 
@@ -149,8 +149,7 @@ static sol_status cost_of(struct search *s, int made, int at, double *out)
 
 static double regret(const struct search *s, int made, int at)
 {
-    const double cost = s->cost[made * MOST_POINTS + at], best = NEAR * s->point[at].best;
-    return cost > best ? log(cost / best) : 0;
+    return log(MAX(s->cost[made * MOST_POINTS + at] / s->point[at].best, 1));
 }
 
 /* Is the kernel for the hints good enough everywhere? */
@@ -192,7 +191,7 @@ static double class_regret(const struct search *s, const struct division *d, int
         const int made = d->order[i];
         double sum = 0;
         for (int k = first; k < end; k++) sum += regret(s, made, d->order[k]);
-        if (sum > least || (hint && regret(s, made, s->hint) > 0)) continue;
+        if (sum > least || (hint && regret(s, made, s->hint) > log(NEAR))) continue;
         if (sum < least || made == s->hint) *out_made = made;
         least = sum;
     }
