@@ -237,6 +237,61 @@ static void proofs_are_sound(void **state)
     assert_true(proven > 300);
 }
 
+static int64_t ceiling(int64_t a, int64_t b)
+{
+    return size_sub(0, size_floor_div(size_sub(0, a), b));
+}
+
+/* Upper bounds where #0 is at most 2 * #1 are at least as large as the form, for all values of both. */
+static void bounded_above(const int64_t *form, int n, int *out_known)
+{
+    const int64_t most[SIZE_MOST_DIMS] = {
+        size_mul(2, dim(1, 1, 64, 1)), -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    for (int i = 0; i < n; i++) {
+        const int64_t upper = size_upper(form[i], most);
+        if (upper == SIZE_BAD) continue;
+        ++*out_known;
+        assert_false(size_dims(upper) & 1);
+        for (int64_t b = 1; b <= 4; b++)
+            for (int64_t a = 0; a <= 2 * b; a++)
+                assert_true(size_at(form[i], (const int64_t[]){a, b}) <= size_at(upper, (const int64_t[]){a, b}));
+    }
+}
+
+static void upper_bounds_are_sound(void **state)
+{
+    (void)state;
+    const int64_t d = dim(0, 0, 128, 1), n = dim(1, 1, 64, 1), less = size_sub(d, 5);
+    const int64_t signs[] = {/* quotients that may be negative: a ceiling, by a number and by a size, a difference */
+                             ceiling(d, 2),
+                             ceiling(d, n),
+                             size_floor_div(less, 2),
+                             size_floor_div(less, n),
+                             size_floor_div(n, size_add(d, 1)),
+                             size_floor_div(less, size_add(d, 1)),
+                             size_max(size_floor_div(less, 2), 0),
+                             size_sub(n, size_floor_div(less, 2))};
+    int64_t forms[300] = {d, n, 1, 3, less};
+    unsigned seed = 5;
+    int known = 0;
+    bounded_above(signs, (int)(sizeof signs / sizeof *signs), &known);
+    assert_int_equal(known, sizeof signs / sizeof *signs);
+    for (int i = 5; i < 300; i++) {
+        const int64_t a = forms[rand_r(&seed) % i], b = forms[rand_r(&seed) % i];
+        const int kind = rand_r(&seed) % 7;
+        forms[i] = kind == 0   ? size_add(a, b)
+                   : kind == 1 ? size_sub(a, b)
+                   : kind == 2 ? size_mul(a, b)
+                   : kind == 3 ? size_floor_div(a, 2)
+                   : kind == 4 ? size_floor_div(a, size_max(b, 1))
+                   : kind == 5 ? size_min(a, b)
+                               : size_max(a, b);
+        if (forms[i] == SIZE_BAD) forms[i] = d;
+    }
+    bounded_above(forms, 300, &known);
+    assert_true(known > 150);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +304,7 @@ int main(void)
         cmocka_unit_test(text_is_parsed_back),
         cmocka_unit_test(c_text_has_the_same_values),
         cmocka_unit_test(proofs_are_sound),
+        cmocka_unit_test(upper_bounds_are_sound),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

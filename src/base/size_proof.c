@@ -242,13 +242,27 @@ static int64_t bound_of_symbol(const struct symbol *x, bool upper, const int64_t
         return size_floor_div(m < 0 ? size_of_dim(&x->dim) : upper ? m : 0, x->dim.multiple);
     }
     const int64_t a = bound(x->a, upper, most);
-    if (x->kind == SYMBOL_QUOTIENT && bounded(x->b, most)) {
-        const int64_t b = bound(x->b, !upper, most);
-        return size_least(x->a) < 0 ? SIZE_BAD : size_floor_div(a, size_max(b, 1));
+    if (x->kind == SYMBOL_QUOTIENT && bounded(x->b, most)) { /* a large divisor brings a quotient of any sign near 0 */
+        const int64_t few = size_floor_div(a, size_max(bound(x->b, false, most), 1));
+        const int64_t many = size_floor_div(a, size_max(bound(x->b, true, most), 1));
+        return upper ? size_max(few, many) : size_min(few, many);
     }
     if (x->kind == SYMBOL_QUOTIENT) return size_floor_div(a, x->b);
     const int64_t b = bound(x->b, upper, most);
     return x->kind == SYMBOL_MIN ? size_min(a, b) : size_max(a, b);
+}
+
+/* A term is monotonic in one symbol whatever its sign is, in several only if none is negative. */
+static int64_t bound_of_term(const struct term *t, bool upper, const int64_t *most)
+{
+    int64_t made = t->k;
+    for (int i = 0; i < t->n; i++) {
+        const struct symbol *x = symbol_at(t->symbol[i]);
+        if (t->n > 1 && symbol_interval(x).low < 0) return SIZE_BAD;
+        const int64_t v = bound_of_symbol(x, upper == (t->k > 0), most);
+        made = size_mul(made, t->n > 1 ? size_max(v, 0) : v);
+    }
+    return made;
 }
 
 static int64_t bound(int64_t s, bool upper, const int64_t *most)
@@ -256,15 +270,7 @@ static int64_t bound(int64_t s, bool upper, const int64_t *most)
     if (!bounded(s, most)) return s;
     const struct poly p = poly_load(s);
     int64_t sum = 0;
-    for (int i = 0; i < p.n; i++) {
-        int64_t t = p.t[i].k;
-        for (int k = 0; k < p.t[i].n; k++) {
-            const struct symbol *x = symbol_at(p.t[i].symbol[k]);
-            if (symbol_interval(x).low < 0) return SIZE_BAD;
-            t = size_mul(t, bound_of_symbol(x, upper == (p.t[i].k > 0), most));
-        }
-        sum = size_add(sum, t);
-    }
+    for (int i = 0; i < p.n; i++) sum = size_add(sum, bound_of_term(&p.t[i], upper, most));
     return sum;
 }
 

@@ -377,6 +377,17 @@ def test_report_of_a_classifier():
     assert any("Linear 2 needs 144" in text or "Linear 2" in text for text in (*report.fixed, *report.rules))
 
 
+def test_rules_that_divide_by_zero():
+    """At sizes below 4 Python cannot compute `%`: the rule does not hold there, and the report is made."""
+    model = Apply(lambda s, x: x * 2 if x.shape[0] % (x.shape[1] // 4) == 0 else x * 3)
+    report = sol.dims(model, X)
+    assert any("Mod" in rule for rule in report.rules)
+    s = sol.optimize(copy.deepcopy(model), X, vdims=True)
+    check_calls(s, model, [(torch.randn(n, m, 10),) for n, m in ((4, 6), (6, 8), (5, 9))])
+    with pytest.raises(ZeroDivisionError):
+        s(torch.randn(4, 3, 10))
+
+
 def test_report_of_formulas():
     model = Apply(lambda s, x, *, rest: {"a": x[:, 1:], "b": [rest[0].flatten(0, 1), 3]})
     report = sol.dims(model, X, rest=[torch.randn(2, 3, 4)])

@@ -222,8 +222,7 @@ class Settled:
     def hold(self) -> Callable[..., bool]:
         """A function of the dimensions' sizes: whether all rules hold."""
         rules = " and ".join(f"({PythonPrinter().doprint(rule)})" for rule, _ in self.rules) or "True"
-        made: Callable[..., bool] = self._function(rules)
-        return made
+        return _if_defined(self._function(rules))
 
     def values(self, exprs: Sequence[sympy.Expr]) -> Callable[..., list[Any]]:
         """A function of the dimensions' sizes: the values of expressions, as Python computes them."""
@@ -292,6 +291,18 @@ def _function(names: Sequence[sympy.Symbol], text: str) -> Any:
     return eval(f"lambda {', '.join(map(str, names))}: {text}", {"math": math, "torch": torch, "max": max, "min": min})
 
 
+def _if_defined(rule: Callable[..., Any]) -> Callable[..., bool]:
+    """A rule that divides by zero at some sizes (0 patches of a small picture) does not hold there."""
+
+    def check(*sizes: Any) -> bool:
+        try:
+            return bool(rule(*sizes))
+        except ZeroDivisionError:
+            return False
+
+    return check
+
+
 @functools.lru_cache(maxsize=1024)
 def _computed(expr: sympy.Expr) -> tuple[list[sympy.Symbol], Callable[..., Any]]:
     """An expression as a function of its symbols: sympy takes a thousand times as long to replace them."""
@@ -307,7 +318,7 @@ def value(expr: sympy.Expr, values: Mapping[sympy.Symbol, int]) -> Any:
 
 def holds(rule: sympy.Expr, values: Mapping[sympy.Symbol, int]) -> bool:
     """Does a rule hold for these sizes?"""
-    return bool(value(rule, values))
+    return bool(_if_defined(value)(rule, values))
 
 
 def plain(expr: Any) -> Any:
