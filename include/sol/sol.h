@@ -319,6 +319,7 @@ struct sol_io {
 int sol_net_inputs(const struct sol_net *net);
 int sol_net_outputs(const struct sol_net *net);
 int sol_net_params(const struct sol_net *net);
+int sol_net_host_steps(const struct sol_net *net); /* that a device leaves to the host; a processor has none */
 struct sol_io sol_net_input(const struct sol_net *net, int i);
 struct sol_io sol_net_output(const struct sol_net *net, int i);
 struct sol_io sol_net_param_io(const struct sol_net *net, int i);

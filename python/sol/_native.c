@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "_core.h"
+#include "_dlpack.h"
 #include "pytorch/native/native.h"
 
 enum { MOST_DEVICES = 64 };
@@ -13,7 +14,8 @@ static struct {
     struct sol_native table;
     char type[64];
     _Atomic(struct sol_heap *) heap[MOST_DEVICES];
-    PyObject *fallbacks; /* how often, by operator */
+    PyObject *fallbacks;               /* how often, by operator */
+    const struct dl_exchange_api *api; /* reads PyTorch's tensors */
 } native;
 
 static const char *message(sol_status status)
@@ -108,15 +110,132 @@ static const char *fallback_of(const char *op)
     return NULL;
 }
 
+/* -- a network of one operator */
+
+enum { MOST_TENSORS = 512 };
+
+struct eager { /* a call */
+    struct sol_net *net;
+    struct sol_heap *heap;
+    int nin, nout;
+    const void *in[MOST_TENSORS];
+    void *out[MOST_TENSORS];
+    uint64_t target[MOST_TENSORS]; /* of an output that is computed elsewhere first, because an input is there */
+    int64_t in_bytes[MOST_TENSORS], out_bytes[MOST_TENSORS], dims[MOST_VARY];
+};
+
+static int eager_read(PyObject *tuple, int expected, const void **out_at, int64_t *out_bytes)
+{
+    if (PyTuple_Size(tuple) != expected || expected > MOST_TENSORS) {
+        PyErr_Format(core.error[SOL_ERR_INVALID], "native_run: expected %d tensors, got %zd", expected,
+                     PyTuple_Size(tuple));
+        return -1;
+    }
+    for (int i = 0; i < expected; i++) {
+        struct dl_tensor t;
+        if (native.api->view(PyTuple_GetItem(tuple, i), &t)) return -1;
+        int64_t n = 1, last = 0;
+        for (int d = 0; d < t.ndim; d++) {
+            n *= t.shape[d];
+            last += (t.shape[d] - 1) * (t.strides ? t.strides[d] : 1);
+        }
+        out_bytes[i] = (n ? t.strides ? last + 1 : n : 0) * ((t.bits + 7) / 8);
+        out_at[i] = n ? (const char *)t.data + t.byte_offset : (const void *)&native;
+    }
+    return 0;
+}
+
+static bool overlap(const void *a, int64_t na, const void *b, int64_t nb)
+{
+    return (uintptr_t)a < (uintptr_t)b + (uint64_t)nb && (uintptr_t)b < (uintptr_t)a + (uint64_t)na;
+}
+
+/* A network must not write what it reads: gives such an output memory of its own. */
+static sol_status eager_part(struct eager *e)
+{
+    for (int i = 0; i < e->nout; i++) {
+        bool apart = true;
+        uint64_t p;
+        for (int k = 0; k < e->nin; k++) apart &= !overlap(e->out[i], e->out_bytes[i], e->in[k], e->in_bytes[k]);
+        for (int k = 0; k < i; k++) apart &= !overlap(e->out[i], e->out_bytes[i], e->out[k], e->out_bytes[k]);
+        if (apart) continue;
+        const sol_status status = sol_heap_alloc(e->heap, e->out_bytes[i], &p);
+        if (status) return status;
+        e->target[i] = (uint64_t)(uintptr_t)e->out[i];
+        e->out[i] = (void *)(uintptr_t)p;
+    }
+    return SOL_OK;
+}
+
+static sol_status eager_go(struct eager *e, struct sol_params *params, int threads)
+{
+    const struct sol_call call = {
+        .dims = sol_net_dims(e->net) ? e->dims : NULL, .inputs = e->in, .outputs = e->out, .threads = threads};
+    sol_status status = eager_part(e);
+    if (!status) status = sol_net_run_at(e->net, params, &call);
+    for (int i = 0; i < e->nout; i++) {
+        const uint64_t made = (uint64_t)(uintptr_t)e->out[i];
+        if (!e->target[i]) continue;
+        if (!status) status = sol_heap_copy(e->heap, e->target[i], made, e->out_bytes[i]);
+        sol_heap_free(e->heap, made);
+    }
+    return status;
+}
+
+static PyObject *run(PyObject *self, PyObject *args)
+{
+    PyObject *net, *inputs, *outputs, *dims;
+    int device, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "O!iO!O!O!i", core.net, &net, &device, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs,
+                          &PyTuple_Type, &dims, &threads))
+        return NULL;
+    struct py_net *p = (struct py_net *)net;
+    struct eager *e = PyMem_Malloc(sizeof *e);
+    if (!e) return PyErr_NoMemory();
+    e->net = p->net, e->nin = sol_net_inputs(p->net), e->nout = sol_net_outputs(p->net);
+    sol_status status = heap_at(device, &e->heap);
+    if (!status && !p->params) status = sol_params_create(p->net, &p->params);
+    bool good = !status && !eager_read(inputs, e->nin, e->in, e->in_bytes) &&
+                !eager_read(outputs, e->nout, (const void **)e->out, e->out_bytes) &&
+                core_dims(dims, e->dims) == sol_net_dims(p->net);
+    if (good) {
+        memset(e->target, 0, (size_t)e->nout * sizeof *e->target);
+        Py_BEGIN_ALLOW_THREADS;
+        status = eager_go(e, p->params, threads);
+        Py_END_ALLOW_THREADS;
+    }
+    PyMem_Free(e);
+    if (PyErr_Occurred()) return NULL;
+    if (status) return core_raise(status);
+    if (!good) return PyErr_Format(core.error[SOL_ERR_INVALID], "native_run: not the sizes of this network");
+    Py_RETURN_NONE;
+}
+
 /* -- functions of the module */
+
+static PyObject *fallback(PyObject *self, PyObject *args)
+{
+    const char *op;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s", &op)) return NULL;
+    const char *forbidden = fallback_of(op);
+    if (forbidden) return PyErr_Format(core.error[SOL_ERR_UNSUPPORTED], "%s", forbidden);
+    Py_RETURN_NONE;
+}
 
 static PyObject *begin(PyObject *self, PyObject *args)
 {
     const char *type;
     int devices;
-    PyObject *fallbacks;
+    PyObject *fallbacks, *capsule;
     (void)self;
-    if (!PyArg_ParseTuple(args, "siO!", &type, &devices, &PyDict_Type, &fallbacks)) return NULL;
+    if (!PyArg_ParseTuple(args, "siO!O", &type, &devices, &PyDict_Type, &fallbacks, &capsule)) return NULL;
+    native.api = PyCapsule_GetPointer(capsule, DL_EXCHANGE_CAPSULE); /* it lives as long as the process */
+    if (!native.api) return NULL;
+    if (native.api->header.major != 1 || !native.api->view)
+        return PyErr_Format(core.error[SOL_ERR_UNSUPPORTED], "DLPack: expected version 1, got %u",
+                            native.api->header.major);
     snprintf(native.type, sizeof native.type, "%s", type);
     Py_INCREF(fallbacks);
     native.fallbacks = fallbacks;
@@ -178,8 +297,12 @@ static PyObject *cache_keep(PyObject *self, PyObject *args)
 static PyMethodDef functions[] = {
     {"cache_find", cache_find, METH_VARARGS, "cache_find(text) -> bytes or None: what was kept for this text"},
     {"cache_keep", cache_keep, METH_VARARGS, "cache_keep(text, data): keeps code that was made from a text"},
-    {"native_begin", begin, METH_VARARGS, "native_begin(type, devices, fallbacks) -> the address of a sol_native"},
+    {"native_begin", begin, METH_VARARGS,
+     "native_begin(type, devices, fallbacks, capsule) -> the address of a sol_native; capsule: DLPack's of tensors"},
     {"native_counts", counts, METH_VARARGS, "native_counts(device) -> what the device did: {waits, writes, reads, ..}"},
+    {"native_fallback", fallback, METH_VARARGS, "native_fallback(op): counts an operator that falls back, or raises"},
+    {"native_run", run, METH_VARARGS,
+     "native_run(net, device, inputs, outputs, dims, threads): runs a network on tensors of a device, without waiting"},
     {NULL, NULL, 0, NULL},
 };
 

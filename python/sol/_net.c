@@ -293,6 +293,12 @@ static PyObject *net_run(PyObject *self, PyObject *args)
     return result;
 }
 
+static PyObject *net_host_steps(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(sol_net_host_steps(((struct py_net *)self)->net));
+}
+
 static PyGetSetDef net_members[] = {
     {"inputs", net_inputs, NULL, "((name, dtype, shape), ..)", NULL},
     {"outputs", net_outputs, NULL, "((name, dtype, shape), ..)", NULL},
@@ -302,6 +308,7 @@ static PyGetSetDef net_members[] = {
     {"peak", net_peak, NULL, "the peak as a formula of the dimensions that vary, 12.1MB + #0 * 3.4MB", NULL},
     {"dims", net_dims, NULL, "((name, hint, min, max, multiple), ..) of the dimensions that vary; max 2^40: none",
      NULL},
+    {"host_steps", net_host_steps, NULL, "how many steps a device leaves to the host", NULL},
     {"found", net_found, NULL, "tuple of int: the numbers of the dimensions that the network sets while it runs", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -146,6 +146,16 @@ int sol_net_inputs(const struct sol_net *net)
     return net->module->ninput;
 }
 
+int sol_net_host_steps(const struct sol_net *net)
+{
+    const struct sol_module *m = net->module;
+    const struct sol_program *all[] = {&m->prepare, &m->forward, &m->backward};
+    int n = 0;
+    for (int k = 0; net->parts.dev && k < COUNT_OF(all); k++)
+        for (int i = 0; i < all[k]->nstep; i++) n += all[k]->step[i].kind == SOL_STEP_HOST;
+    return n;
+}
+
 int sol_net_outputs(const struct sol_net *net)
 {
     return net->module->noutput;

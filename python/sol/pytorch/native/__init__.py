@@ -9,7 +9,7 @@ import torch
 
 from ... import _core
 from ...device import device
-from . import build, module
+from . import build, eager, module
 
 NAME = "sol"
 
@@ -28,11 +28,12 @@ def begin() -> None:
         why = next((d["why"] for d in _core.devices() if d["type"] == kind), "there is no such type")
         raise _core.UnsupportedError(f"sol.native: device {kind}: {why} (sol.devices() lists what is there)")
     library = build.load()
-    table = _core.native_begin(kind, len(all), module.counted)
+    table = _core.native_begin(kind, len(all), module.counted, torch.Tensor.__dlpack_c_exchange_api__)
     library.sol_native_begin.argtypes = [ctypes.c_void_p]
     library.sol_native_begin(table)
     module.library, module.type, module.names = library, kind, [d["name"] for d in all]
     library.sol_native_set(index)
+    module.kernels = eager.begin()
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, module)
     sys.modules[f"torch.{NAME}"] = module

@@ -13,6 +13,7 @@ from ... import _core
 library = ctypes.CDLL(None)  # the compiled native.cpp, from begin() on
 type = ""  # of the devices, such as "far"
 names: list[str] = []  # of the devices
+kernels: Any = None  # those of Python, which PyTorch calls
 counted: dict[str, int] = {}  # fallbacks
 _process = os.getpid()
 

@@ -358,8 +358,6 @@ at::Tensor &zero_(at::Tensor &t)
 
 void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack)
 {
-    const auto &name = op.schema().name(), &overload = op.schema().overload_name();
-    count(overload.empty() ? name.c_str() : (name + "." + overload).c_str());
     for (auto &value : *stack)
         if (value.isGenerator() && value.toGenerator().device().type() == SOL)
             value = static_cast<Generator *>(value.toGenerator().unsafeGetGeneratorImpl())->numbers;
@@ -370,20 +368,18 @@ at::Tensor convolution(const at::Tensor &x, const at::Tensor &w, const std::opti
                        c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                        c10::IntArrayRef output_padding, int64_t groups)
 {
-    count("aten::convolution");
     return at::convolution(x.cpu(), w.cpu(), bias ? std::optional<at::Tensor>(bias->cpu()) : bias, stride, padding,
                            dilation, transposed, output_padding, groups)
         .to(x.device());
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor>
-convolution_backward(const at::Tensor &dy, const at::Tensor &x, const at::Tensor &w, c10::IntArrayRef stride,
+convolution_backward(const at::Tensor &dy, const at::Tensor &x, const at::Tensor &w, at::OptionalIntArrayRef channels,
+                     c10::IntArrayRef stride,
                      c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                      c10::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> wanted)
 {
-    count("aten::convolution_backward");
-    const int64_t channels[] = {transposed ? w.size(1) * groups : w.size(0)};
-    auto [dx, dw, db] = at::convolution_backward(dy.cpu(), x.cpu(), w.cpu(), at::OptionalIntArrayRef(channels), stride,
+    auto [dx, dw, db] = at::convolution_backward(dy.cpu(), x.cpu(), w.cpu(), channels, stride,
                                                  padding, dilation, transposed, output_padding, groups, wanted);
     const auto there = [&](const at::Tensor &t) { return t.defined() ? t.to(x.device()) : t; };
     return {there(dx), there(dw), there(db)};
@@ -407,8 +403,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
     m.impl("set_.source_Storage", static_cast<at::Tensor &(*)(at::Tensor &, at::Storage)>(at::native::set_));
     m.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
     m.impl("set_.source_Tensor", at::native::set_tensor_);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse2, m)
+{
     m.impl("convolution_overrideable", convolution);
-    m.impl("convolution_backward_overrideable", convolution_backward);
+    m.impl("convolution_backward", convolution_backward);
 }
 
 // copy_from sees to it itself that a tensor is conjugated or negated.
@@ -422,7 +422,8 @@ TORCH_LIBRARY_IMPL(aten, Negative, m)
     m.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m)
+// No tensor has this key: Python's kernels for all operators of the device call those of the processor by it.
+TORCH_LIBRARY_IMPL(_, PrivateUse2, m)
 {
     m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }

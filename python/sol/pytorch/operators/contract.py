@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Rejected, Value
+from ..builder import Builder, Number, Rejected, Value, sol_name
 from .chance import drop
 from .table import op, shape
 
@@ -111,6 +111,56 @@ def convolution(
     if transposed:
         return _conv_t(b, x, weight, bias, stride, padding, output_padding, dilation, groups)
     return _conv(b, x, weight, bias, stride, padding, padding, dilation, groups)
+
+
+@op("convolution_backward")
+def convolution_backward(
+    b: Builder,
+    dy: Value,
+    input: Value,
+    weight: Value,
+    bias_sizes: Ints | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Value | None, Value | None, Value | None]:
+    """Gradients of the input, the weight and the bias, as far as they are wanted."""
+    pixels = weight.ndim - 2
+    s, p, d = (_each(v, pixels) for v in (stride, padding, dilation))
+    dx = dw = db = None
+    if output_mask[0] and transposed:
+        dx = _conv(b, dy, weight, None, s, p, p, d, groups)
+    elif output_mask[0]:
+        made = [(n - 1) * s[i] - 2 * p[i] + d[i] * (weight.shape[2 + i] - 1) + 1 for i, n in enumerate(dy.shape[2:])]
+        rest = [n - m for n, m in zip(input.shape[2:], made, strict=True)]
+        dx = _conv_t(b, dy, weight, None, s, p, rest, d, groups)
+    if output_mask[1]:
+        x, y = (dy, input) if transposed else (input, dy)
+        dw = b.layer("Row", x, y, text=_weight_gradient(x, y, weight, (s, p, d), groups))
+    if output_mask[2]:
+        db = b.reduce("Sum", dy, [0, *range(2, dy.ndim)])
+    return dx, dw, db
+
+
+def _weight_gradient(x: Value, y: Value, weight: Value, how: Sequence[Ints], groups: int) -> str:
+    """The gradient of a weight that makes y of x, in SOL's notation: positions of both are tied by stride, padding and dilation."""
+    pixels = range(weight.ndim - 2)
+    kind = sol_name(x.dtype)
+    c, j = weight.shape[0] // groups, weight.shape[1]
+    sizes = {"N": x.shape[0], "I": x.shape[1], "O": y.shape[1], "G": groups, "C": c, "J": j}
+    sizes |= {f"X{i}": x.shape[2 + i] for i in pixels} | {f"P{i}": y.shape[2 + i] for i in pixels}
+    sizes |= {f"K{i}": weight.shape[2 + i] for i in pixels}
+    at = [f"{s}*P{i}+{d}*K{i}-{p}" for i, (s, p, d) in enumerate(zip(*how, strict=True))]
+    of, made, kernel = (" ".join(f"{letter}{i}" for i in pixels) for letter in "XPK")
+    return (
+        f" x:{kind}[N I {of}] y:{kind}[N O {made}] -> w:{kind}[O J {kernel}] | "
+        + "; ".join(f"#{name}={n}" for name, n in sizes.items())
+        + f" |  | w[{c}*G+C J {kernel}] = sum[N {made}] y[N {c}*G+C {made}]*x[N {j}*G+J {' '.join(at)}]:0"
+    )
 
 
 # -- matrix products

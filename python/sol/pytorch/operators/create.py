@@ -164,8 +164,4 @@ reject_family("this special function is not supported", *SPECIAL.split())
 reject_family(
     "quantised tensors", "quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize"
 )
-reject_family(
-    "gradients: SOL makes its own",
-    *"convolution_backward avg_pool2d_backward _adaptive_avg_pool2d_backward".split(),
-)
 reject("a number that depends on data", "_local_scalar_dense", "item", "equal", "is_nonzero", "allclose")

@@ -96,6 +96,35 @@ def nll_loss(b: Builder, x: Value, target: Value, weight: Value | None, reductio
     return _nll(b, x, target, weight, reduction, ignore_index)
 
 
+@op("nll_loss_backward", "nll_loss2d_backward")
+def nll_loss_backward(
+    b: Builder,
+    grad_output: Value,
+    self: Value,
+    target: Value,
+    weight: Value | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Value,
+) -> Value:
+    """Each row has its gradient at the class of its target."""
+    classes, behind = self.shape[min(self.ndim, 2) - 1], list(target.shape[1:])
+    n = [self.shape[0]] if self.ndim > 1 else [1]
+    at = b.reshape(target, [*n, 1, *behind])
+    dy = grad_output if MODES[reduction] == "none" else b.expand(grad_output, [*n, *behind])
+    if MODES[reduction] == "mean":
+        dy = b.map("div", dy, b.expand(b.cast(total_weight, dy.dtype), dy.shape))
+    dy = b.reshape(dy, [*n, 1, *behind])
+    whole = [*n, classes, *behind]
+    places = b.expand(b.reshape(b.ints(range(classes)), [classes, *[1 for _ in behind]]), whole)
+    found = b.map("eq", places, b.expand(at, whole))
+    found = b.map("logical_and", found, b.expand(b.compare("ne", at, ignore_index), whole))
+    made = b.map("neg", b.expand(dy, whole))
+    if weight is not None:
+        made = b.map("mul", made, b.expand(b.reshape(weight, [classes, *[1 for _ in behind]]), whole))
+    return b.reshape(b.where(found, made, b.fill(whole, 0, made.dtype)), self.shape)
+
+
 @op("cross_entropy_loss")
 def cross_entropy(
     b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int, label_smoothing: float

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from .. import forms
-from ..builder import Builder, Value, axis_of
+from ..builder import Builder, Value, axis_of, sol_name
 from .contract import _each
 from .table import op, shape
 
@@ -207,19 +207,77 @@ def max_pool_backward(
     b: Builder,
     grad_output: Value,
     self: Value,
-    kernel_size: object,
-    stride: object,
-    padding: object,
-    dilation: object,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
     ceil_mode: object,
     indices: Value,
 ) -> Value:
-    """Adds gradients at the positions of the largest elements."""
-    pixels = self.shape[-2] * self.shape[-1]
+    """Each element adds up the gradients of those windows around it in which it was the largest one."""
+    k, s, p, d = (_each(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation))
     rows = math.prod(self.shape[:-2])
-    at, values = (b.reshape(v, [rows, math.prod(v.shape[-2:])]) for v in (indices, grad_output))
-    y = b.layer("ScatterElements", b.fill([rows, pixels], 0, self.dtype), at, values, axis=1, mode="add")
-    return b.reshape(y, self.shape)
+    at, dy = (b.reshape(v, [rows, *v.shape[-2:]]) for v in (indices, grad_output))
+    kind = sol_name(self.dtype)
+    sizes = {"N": rows}
+    where, inside = [], []
+    for i in range(2):
+        windows = -(-(d[i] * (k[i] - 1) + 1) // s[i])
+        sizes |= {f"P{i}": dy.shape[1 + i], f"H{i}": self.shape[i - 2], f"T{i}": windows}
+        where.append(f"(H{i}+{p[i]})//{s[i]}-T{i}")
+        inside.append(f"0<={where[i]} and {where[i]}<{dy.shape[1 + i]}")
+    place = f"{self.shape[-1]}*H0+H1"
+    text = (
+        f" i:i64[N P0 P1] y:{kind}[N P0 P1] -> d:{kind}[N H0 H1] | "
+        + "; ".join(f"#{name}={n}" for name, n in sizes.items())
+        + f" |  | d[N H0 H1] = sum[T0 T1 | {' and '.join(inside)} and i[N {' '.join(where)}]=={place}] y[N {' '.join(where)}]"
+    )
+    return b.reshape(b.layer("Row", at, dy, text=text), self.shape)
+
+
+@op("avg_pool2d_backward")
+def avg_pool_backward(
+    b: Builder,
+    grad_output: Value,
+    self: Value,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    ceil_mode: object,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Value:
+    k, s, p = (_each(v, 2) for v in (kernel_size, stride or kernel_size, padding))
+    shares = []
+    for i, (n, out) in enumerate(zip(self.shape[-2:], grad_output.shape[-2:], strict=True)):
+        first = torch.arange(out) * s[i] - p[i]
+        inside = _within(first, first + k[i], n)
+        whole = (first + k[i]).clamp(max=n + p[i]) - first if count_include_pad else inside.sum(1)
+        shares.append(inside / (whole[:, None] if divisor_override is None else 1.0))
+    return _spread(b, grad_output, self, shares, 1.0 / (divisor_override or 1))
+
+
+@op("_adaptive_avg_pool2d_backward")
+def adaptive_avg_pool_backward(b: Builder, grad_output: Value, self: Value) -> Value:
+    shares = []
+    for n, out in zip(self.shape[-2:], grad_output.shape[-2:], strict=True):
+        places = torch.arange(out)
+        inside = _within(places * n // out, -(-(places + 1) * n // out), n)
+        shares.append(inside / inside.sum(1, keepdim=True))
+    return _spread(b, grad_output, self, shares, 1.0)
+
+
+def _within(first: torch.Tensor, end: torch.Tensor, n: int) -> torch.Tensor:
+    """Which of n positions are in each range."""
+    at = torch.arange(n)
+    return ((at >= first[:, None]) & (at < end[:, None])).double()
+
+
+def _spread(b: Builder, dy: Value, x: Value, shares: Sequence[torch.Tensor], scale: float) -> Value:
+    """Gives each element of x its share of the gradients of averages: two products with constants."""
+    rows, columns = (b.const(t.to(x.dtype)) for t in shares)
+    made = b.layer("MatMul", b.transpose(rows), b.layer("MatMul", dy, columns))
+    return made if scale == 1.0 else b.mul(made, scale)
 
 
 def _pool(b: Builder, kind: str, x: Value, pixels: int, outputs: int = 1, **attrs: object) -> tuple[Value, ...]:

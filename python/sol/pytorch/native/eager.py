@@ -1,0 +1,342 @@
+"""Operators that PyTorch calls by themselves on tensors of a device: networks of one layer.
+
+`run` is PyTorch's kernel of the device for all operators. A call is known by its operator, its arguments that are no tensors,
+and the types and layouts of its tensors. The first such call is compiled (single.py); later ones run on the device without
+waiting. Element-wise operators on tensors that lie alike have one network for all sizes, and numbers that change from call to
+call are its operands. What SOL rejects is known, too: PyTorch's kernel of the processor runs it, which is counted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from sol import _core, log
+
+from . import module, single
+from .single import AT_LAUNCH, Form, Single
+
+aten = torch.ops.aten
+NATIVE = "sol"
+MOST_NUMBERS = 1 << 12  # that stay on the devices for later calls
+_HOST = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse2)  # where native.cpp has the kernels of the processor
+
+_known: dict[Any, Single | str] = {}  # calls by key; a text: why SOL rejects it
+_operators: dict[Any, _Operator] = {}
+_sizes: dict[Any, list[Any]] = {}  # of results that `out=` is too small for
+_numbers: dict[Any, torch.Tensor] = {}
+_lays: dict[Any, bool] = {}
+
+# What PyTorch calls on a device that is not its own, and what it calls elsewhere
+_SAME = {aten.convolution_overrideable.default: aten.convolution.default}
+
+
+class _Operator:
+    """What is to be known of an operator."""
+
+    __slots__ = ("at_launch", "instead", "mixes", "name", "outs", "pointwise", "writes")
+
+    def __init__(self, op: Any) -> None:
+        same, written = single.functional(_SAME.get(op, op))
+        self.instead = same
+        self.name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
+        self.outs = tuple(op._schema.arguments[i].name for i in written if op._schema.arguments[i].is_out)
+        self.writes = bool(written) and not self.outs  # the first argument
+        self.at_launch = AT_LAUNCH[same][0] if same in AT_LAUNCH else ""
+        self.pointwise = torch.Tag.pointwise in op.tags or torch.Tag.pointwise in same.tags or same is aten.fill.Scalar
+        self.mixes = "index" in self.name  # indices may lie on the host
+
+
+class _Call:
+    """The arguments of a call that SOL may compute."""
+
+    __slots__ = ("args", "device", "flat", "key", "kwargs", "launched", "of", "targets", "tensors")
+
+    def __init__(self, op: Any, of: _Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.of = of
+        self.targets: list[torch.Tensor] = []
+        if of.outs:
+            kwargs = dict(kwargs)
+            self.targets = [kwargs.pop(name) for name in of.outs]
+        elif of.writes:
+            self.targets = [args[0]]
+        self.args, self.kwargs = args, kwargs
+        self.tensors: list[torch.Tensor] = []
+        self.device: Any = None
+        self.launched = False
+        for t in self.targets:
+            self._place(t)
+        key: list[Any] = [op]
+        self._scan(args, key)
+        for name, value in kwargs.items():
+            key.append(name)
+            self._scan((value,), key)
+        if of.at_launch and self.device is not None:
+            self._launch(of.at_launch, key)
+        self._numbers()
+        self.flat = of.pointwise and self._alike()
+        if not self.flat:
+            self.tensors = [t if _lies_dense(t) else t.contiguous() for t in self.tensors]
+        forms = tuple([(t.dtype, t.ndim) if self.flat else (t.dtype, t.shape, t.stride()) for t in self._all()])
+        self.key = (self.device, self.flat, self.launched, tuple(key), forms)
+
+    def _all(self) -> list[torch.Tensor]:
+        return self.tensors + self.targets if self.targets else self.tensors
+
+    def _scan(self, values: Sequence[Any], key: list[Any]) -> None:
+        """Finds tensors; everything else becomes a part of the key."""
+        for value in values:
+            kind = type(value)
+            if isinstance(value, torch.Tensor):
+                self._place(value)
+                self.tensors.append(value)
+                key.append(None)
+            elif kind is list or kind is tuple:
+                key.append(len(value))
+                self._scan(value, key)
+            elif kind is float:
+                key.append(value.hex())
+            else:
+                if kind is torch.device and value.type == NATIVE and self.device is None:
+                    self.device = torch.device(NATIVE, module.current_device()) if value.index is None else value
+                key.append((kind, value))
+
+    def _place(self, t: torch.Tensor) -> None:
+        where = t.device
+        if where.type != NATIVE or where == self.device:
+            return
+        if self.device is not None:
+            raise RuntimeError(
+                f"{self.of.name}: Expected all tensors to be on the same device, but found {self.device} and {where}"
+            )
+        self.device = where
+
+    def _launch(self, name: str, key: list[Any]) -> None:
+        """Makes a number that may change from call to call an operand."""
+        names = [a.name for a in self.of.instead._schema.arguments]
+        at = names.index(name)
+        given = self.kwargs.get(name) if name in self.kwargs else self.args[at] if at < len(self.args) else None
+        if type(given) is not float:
+            return
+        wide = any(t.dtype == torch.float64 for t in self.tensors)
+        t = _number(given, torch.float64 if wide else torch.float32, self.device)
+        if name in self.kwargs:
+            self.kwargs = {**self.kwargs, name: t}
+        else:
+            self.args = (*self.args[:at], t, *self.args[at + 1 :])
+        key.remove(given.hex())
+        self.tensors.append(t)
+        self.launched = True
+
+    def _numbers(self) -> None:
+        """Brings scalars of the host to the device."""
+        for i, t in enumerate(self.tensors):
+            if t.device.type == NATIVE or self.device is None:
+                continue
+            if t.ndim and not self.of.mixes:
+                raise RuntimeError(
+                    f"{self.of.name}: Expected all tensors to be on the same device, but found {self.device} and {t.device}"
+                )
+            self.tensors[i] = t.to(self.device) if t.ndim else _number(t.item(), self._type(t), self.device)
+
+    def _type(self, t: torch.Tensor) -> torch.dtype:
+        """The type of a scalar. Numbers of Python take part with the type that they are used in."""
+        if t.dtype != torch.float64 or torch.result_type(_BYTES, t) == torch.float64:
+            return t.dtype
+        wide = any(o.dtype in (torch.float64, torch.complex128) for o in self.tensors if o is not t)
+        return torch.float64 if wide else torch.get_default_dtype()
+
+    def _alike(self) -> bool:
+        """Whether all tensors but scalars have one shape and lie alike, without gaps."""
+        first: Any = None
+        for t in self._all():
+            if not t.ndim and not any(t is o for o in self.targets):
+                continue
+            if first is None:
+                first, shape, strides = t, t.shape, t.stride()
+                row_major = t.is_contiguous()
+            elif t.shape != shape or (t.stride() != strides and not (row_major and t.is_contiguous())):
+                return False
+        return first is not None and first.ndim > 0 and first.numel() > 0 and (row_major or _lies_dense(first))
+
+    def like(self) -> torch.Tensor:
+        """A tensor that says how results of a flat call lie."""
+        return next(t for t in self._all() if t.ndim)
+
+
+_BYTES = torch.empty(1, dtype=torch.uint8)
+
+
+def _lies_dense(t: torch.Tensor) -> bool:
+    """Whether a tensor has neither gaps nor repetitions in memory."""
+    if t.is_contiguous():
+        return True
+    key = t.shape, t.stride()
+    found = _lays.get(key)
+    if found is None:
+        layout = single.Layout.of(t)
+        found = _lays[key] = layout.dense and not layout.repeated
+    return found
+
+
+def _number(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A scalar on a device."""
+    key = value.hex() if type(value) is float else (type(value), value), dtype, device
+    found = _numbers.get(key)
+    if found is None:
+        if len(_numbers) >= MOST_NUMBERS:
+            _numbers.clear()
+        found = _numbers[key] = torch.tensor(value, dtype=dtype).to(device)
+    return found
+
+
+def _convolution_backward(*args: Any) -> Any:
+    """As elsewhere, where there is one argument more: the sizes of the bias."""
+    weight, transposed, groups = args[2], args[6], args[8]
+    sizes = [weight.shape[1] * groups if transposed else weight.shape[0]]
+    return run(aten.convolution_backward.default, *args[:3], sizes, *args[3:])
+
+
+def run(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls an operator for tensors of a device."""
+    of = _operators.get(op)
+    if of is None:
+        of = _operators[op] = _Operator(op)
+    call = _Call(op, of, args, kwargs)
+    known = _known.get(call.key)
+    if known is None:
+        made = _made(call)
+        if made is None:  # not for all sizes at once
+            return run(op, *args, **kwargs)
+        if isinstance(made, list):  # sizes of results
+            for t, size in zip(call.targets, made, strict=True):
+                t.resize_(size)
+            return run(op, *args, **kwargs)
+        known = made
+    if isinstance(known, str):
+        return fall_back(op, of.name, known, args, kwargs)
+    if known.host_steps:
+        _core.native_fallback(of.name)
+    return _go(call, known)
+
+
+def fall_back(op: Any, name: str, why: str, args: Any, kwargs: Any) -> Any:
+    """Runs PyTorch's kernel of the processor, which is counted."""
+    _core.native_fallback(name)
+    log.debug(f"{name} runs on the processor: {why}")
+    return op.redispatch(_HOST, *args, **kwargs)
+
+
+def _made(call: _Call) -> Single | str | list[Any] | None:
+    """Compiles a call. A text: why SOL rejects it. A list: the sizes that the tensors of `out=` need. None: there is no network
+    for all sizes."""
+    if call.device is None:
+        return "no tensor is on a device"
+    if call.key in _sizes:
+        return _sizes[call.key]
+    forms: list[Form] = [(tuple(t.shape), t.stride(), t.dtype) for t in call._all()]
+    leaves, spec = pytree.tree_flatten((call.args, call.kwargs))
+    numbers = iter(range(len(call.tensors)))
+    order = [next(numbers) if isinstance(v, torch.Tensor) else None for v in leaves]
+    if call.launched:  # the last one stands where the number was
+        order = _reordered(leaves, call)
+
+    def fill(fakes: Sequence[Any]) -> Any:
+        filled = [fakes[k] if k is not None else _of_host(v) for k, v in zip(order, leaves, strict=True)]
+        return pytree.tree_unflatten(filled, spec)
+
+    n = len(call.tensors)
+    targets = range(n, n + len(call.targets))
+    made: Single | str
+    try:
+        made = single.make(
+            call.of.instead, forms, fill, targets, call.device, call.launched, call.flat, bool(call.of.outs)
+        )
+    except single.Sizes as e:
+        _sizes[call.key] = e.sizes
+        return e.sizes
+    except Exception as e:
+        if call.flat:
+            log.debug(f"{call.of.name}: each new size is compiled: {e}")
+            call.of.pointwise = False
+            return None
+        if not isinstance(e, single.REJECTIONS):
+            raise
+        made = " ".join(str(e).split()) or type(e).__name__
+    _known[call.key] = made
+    return made
+
+
+def _reordered(leaves: Sequence[Any], call: _Call) -> list[int | None]:
+    """Numbers of the tensors among the arguments."""
+    last, k = len(call.tensors) - 1, 0
+    order: list[int | None] = []
+    for v in leaves:
+        if not isinstance(v, torch.Tensor):
+            order.append(None)
+        elif v is call.tensors[last]:
+            order.append(last)
+        else:
+            order.append(k)
+            k += 1
+    return order
+
+
+def _of_host(value: Any) -> Any:
+    return single.HOST if isinstance(value, torch.device) else value
+
+
+def _go(call: _Call, known: Single) -> Any:
+    """Runs a network. Results that are written into a tensor with gaps are copied there."""
+    n = len(call.tensors)
+    outputs: list[torch.Tensor] = []
+    gaps: list[tuple[torch.Tensor, torch.Tensor]] = []
+    dims: tuple[int, ...] = ()
+    if call.flat:
+        like = call.like()
+        dims = (like.numel(),)
+        shape, strides = like.shape, like.stride()
+    for o in known.outputs:
+        if o.target >= 0:
+            t = call.targets[o.target - n] if o.target >= n else call.tensors[o.target]
+            if call.flat or _lies_dense(t):
+                outputs.append(t)
+                continue
+            gaps.append((t, torch.empty_strided(*o.form[:2], dtype=o.form[2], device=call.device)))
+            outputs.append(gaps[-1][1])
+        elif call.flat:
+            outputs.append(torch.empty_strided(shape, strides, dtype=o.form[2], device=call.device))
+        else:
+            outputs.append(torch.empty_strided(*o.form[:2], dtype=o.form[2], device=call.device))
+    if known.net is not None:
+        inputs = tuple([call.tensors[i] for i in known.inputs])
+        _core.native_run(known.net, call.device.index, inputs, tuple(outputs), dims, torch.get_num_threads())
+    for t, made in gaps:
+        t.copy_(made)
+    if call.targets:
+        return call.targets[0] if len(call.targets) == 1 else tuple(call.targets)
+    return pytree.tree_unflatten([_result(r, call, outputs) for r in known.results], known.spec)
+
+
+def _result(result: tuple[str, Any], call: _Call, outputs: Sequence[torch.Tensor]) -> Any:
+    kind, value = result
+    if kind == "view":
+        base, number = value.base
+        made = outputs[number] if base == "output" else call.tensors[number]
+        for function, args, kwargs in value.steps:
+            made = function(made, *args, **kwargs)
+        return made
+    return outputs[value] if kind == "output" else call.tensors[value] if kind == "argument" else value
+
+
+def begin() -> list[torch.library.Library]:
+    """Makes `run` the kernel of the device. The result must be kept."""
+    every, some = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
+    every.fallback(run, "PrivateUse1")
+    some.impl("convolution_overrideable", functools.partial(run, aten.convolution_overrideable.default), "PrivateUse1")
+    some.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse1")
+    return [every, some]

@@ -1,0 +1,332 @@
+"""One call of an operator as a network: it is recorded on tensors without data, and translated like a model.
+
+Operators for which the frontend's table has no row are recorded as PyTorch takes them apart. An operator that writes its
+arguments is recorded as the one that returns new tensors, whose results the network writes into the arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import operator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.export.graph_signature import InputKind
+from torch.fx.experimental.proxy_tensor import snapshot_fake
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sol import _core
+
+from .. import forms, operators
+from ..builder import Rejected
+from ..decompose import rule
+from ..layout import Layout
+from ..places import HOST, name_of
+from ..trace import Source, Traced
+from ..translate import Replay, Translator
+
+aten = torch.ops.aten
+Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # sizes, strides and type of a tensor
+HINT = 1 << 14  # elements, for which networks of any size are planned
+_LIFTS = (aten.lift_fresh.default, aten.lift_fresh_copy.default)
+_UNKNOWN = (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError)
+REJECTIONS = (_core.UnsupportedError, Rejected, forms.Varies)
+_RANDOM = torch.Tag.nondeterministic_seeded
+
+
+@functools.cache
+def functional(op: Any) -> tuple[Any, tuple[int, ...]]:
+    """The operator that returns new tensors instead of writing its arguments, and the arguments that this one writes with
+    its results. The operator itself, if there is no such operator."""
+    arguments = op._schema.arguments
+    outs = tuple(i for i, a in enumerate(arguments) if a.is_out)
+    if outs:
+        plain = operators.without_out(op)
+        return (op, ()) if plain is None else (plain, outs)
+    name = op._schema.name.split("::")[-1]
+    writes = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
+    packet = getattr(aten, name[:-1], None) if name.endswith("_") and writes == [0] else None
+    plain = getattr(packet, op._overloadname, None) if op.namespace == "aten" else None
+    if plain is None or [a.name for a in plain._schema.arguments] != [a.name for a in arguments]:
+        return op, ()
+    return plain, (0,)
+
+
+# Operators whose numbers change from call to call, such as an optimizer's step size: the numbers are operands.
+def _scaled(op: Any) -> Callable[..., Any]:
+    return lambda x, y, *, alpha: op(x, aten.mul.Tensor(y, alpha))
+
+
+def _lerp(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    d = aten.sub.Tensor(y, x)
+    near = aten.add.Tensor(x, aten.mul.Tensor(d, weight))
+    rest = aten.sub.Tensor(y, aten.mul.Tensor(d, aten.rsub.Scalar(weight, 1.0)))
+    return aten.where.self(aten.lt.Scalar(aten.abs.default(weight), 0.5), near, rest)
+
+
+AT_LAUNCH: dict[Any, tuple[str, Callable[..., Any]]] = {
+    aten.add.Tensor: ("alpha", _scaled(aten.add.Tensor)),
+    aten.sub.Tensor: ("alpha", _scaled(aten.sub.Tensor)),
+    aten.addcmul.default: (
+        "value",
+        lambda x, y, z, *, value: aten.add.Tensor(x, aten.mul.Tensor(aten.mul.Tensor(y, value), z)),
+    ),
+    aten.addcdiv.default: (
+        "value",
+        lambda x, y, z, *, value: aten.add.Tensor(x, aten.div.Tensor(aten.mul.Tensor(y, value), z)),
+    ),
+    aten.lerp.Scalar: ("weight", _lerp),
+    aten.fill.Scalar: ("value", lambda x, value: aten.fill.Tensor(x, aten._to_copy.default(value, dtype=x.dtype))),
+}
+
+
+class Sizes(Exception):
+    """The tensors that results are to be written into have other sizes than these."""
+
+    def __init__(self, sizes: list[tuple[int, ...]]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+
+class _Record(TorchDispatchMode):
+    """Records calls of operators as nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = torch.fx.Graph()
+        self.nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor
+        self.kept: list[Any] = []  # so that ids stay theirs
+        self.sources: list[Source] = []
+        self.constants: dict[str, torch.Tensor] = {}
+
+    def source(self, t: torch.Tensor, origin: tuple[str, Any], kind: InputKind = InputKind.USER_INPUT) -> None:
+        """Adds a placeholder."""
+        node = self.graph.placeholder(f"x{len(self.sources)}")
+        self.sources.append(Source(node, origin, kind))
+        self._enter(node, t)
+
+    def node(self, value: Any) -> Any:
+        """The node of a tensor; other values as they are."""
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self.nodes:
+                raise Rejected("a tensor that no operator made")
+            return self.nodes[id(value)]
+        if isinstance(value, tuple | list):
+            return type(value)(map(self.node, value))
+        return value
+
+    def add(self, func: Any, args: Any, kwargs: dict[str, Any], made: Any) -> torch.fx.Node:
+        """A node for a call with this result."""
+        named = {k: self.node(v) for k, v in kwargs.items()}
+        node = self.graph.create_node("call_function", func, self.node(tuple(args)), named)
+        if isinstance(made, tuple | list):
+            self._value(node, type(made)(snapshot_fake(m) if isinstance(m, torch.Tensor) else m for m in made))
+            for i, m in enumerate(made):
+                if isinstance(m, torch.Tensor):
+                    self._enter(self.graph.call_function(operator.getitem, (node, i)), m)
+        elif isinstance(made, torch.Tensor):
+            self._enter(node, made)
+        else:
+            self._value(node, made)
+        return node
+
+    def _enter(self, node: torch.fx.Node, t: torch.Tensor) -> None:
+        self.nodes[id(t)] = node
+        self.kept.append(t)
+        self._value(node, snapshot_fake(t))
+
+    def _value(self, node: torch.fx.Node, value: Any) -> None:
+        node.meta.update(val=value, enabled=False, place=("", ""), step=None)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default:
+            return func(*args, **kwargs)
+        if func in _LIFTS and id(args[0]) not in self.nodes:
+            return self._lift(args[0])
+        if _RANDOM in func.tags:
+            raise Rejected("random numbers are those of the processor")
+        tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        find = operators.find_complex if any(t.is_complex() for t in tensors) else operators.find
+        plain = operators.without_out(func)
+        row = find(str(func)) or (find(str(plain)) if plain is not None else None)
+        if row is None and (apart := rule(func)) is not None:
+            with self:
+                made = apart(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        made = func(*args, **kwargs)
+        if isinstance(made, torch.SymInt | torch.SymFloat | torch.SymBool | bool | int | float):
+            return made
+        self.add(func, args, kwargs, made)
+        return made
+
+    def _lift(self, constant: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = aten.lift_fresh_copy.default(constant)
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = constant.detach().clone()
+        self.source(made, ("param", name), InputKind.CONSTANT_TENSOR)
+        return made
+
+
+@dataclass
+class Output:
+    """A result of the network: its sizes, strides and type, and the argument that it is written into (-1: new memory)."""
+
+    form: Form
+    target: int
+
+
+@dataclass
+class Single:
+    """A compiled call of an operator."""
+
+    net: _core.Net | None  # None: nothing is to be computed
+    inputs: tuple[int, ...]  # numbers of the tensors among the arguments that the network reads
+    outputs: list[Output]
+    results: list[tuple[str, Any]]  # ("output", number), ("argument", number), ("value", it) or ("view", Replay)
+    spec: pytree.TreeSpec
+    host_steps: int
+
+
+_making = threading.RLock()
+
+
+def make(
+    op: Any,
+    tensors: Sequence[Form],
+    fill: Callable[[Sequence[Any]], tuple[Sequence[Any], dict[str, Any]]],
+    targets: Sequence[int],
+    device: torch.device,
+    launched: bool,
+    sized: bool,
+    resizes: bool,
+) -> Single:
+    """Compiles a call. `fill` gives the arguments for tensors in place of the caller's; `targets` are tensors that the results are
+    written into. `launched`: see AT_LAUNCH. `sized`: the tensors have one dimension, whose size is given at launch. `resizes`: the
+    targets get the sizes of the results (the exception Sizes)."""
+    with _making, torch.no_grad(), _silent():
+        record = _Record()
+        env = ShapeEnv(duck_shape=False) if sized else None
+        with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True) as mode:
+            size = _size(env) if env else None
+            fakes = [_fake(f, size) for f in tensors]
+            for i, t in enumerate(fakes):
+                record.source(t, ("leaf", i))
+            args, kwargs = fill(fakes)
+            function = AT_LAUNCH[op][1] if launched else op
+            try:
+                with record, enable_python_dispatcher() if sized else contextlib.nullcontext():
+                    made = function(*args, **kwargs)
+            except _UNKNOWN as e:
+                raise Rejected(f"{type(e).__name__}: {e}") from e
+            leaves, spec = pytree.tree_flatten(made)
+            if targets:
+                needed = [tuple(leaf.shape) for leaf in leaves]
+                if resizes and needed != [tuple(fakes[k].shape) for k in targets]:
+                    raise Sizes(needed)
+                leaves = [_into(record, fakes[k], leaf) for leaf, k in zip(leaves, targets, strict=True)]
+        del mode
+        outputs = [record.nodes.get(id(v), v) if isinstance(v, torch.Tensor) else v for v in leaves]
+        traced = Traced(record.graph, torch.nn.Module(), record.sources, outputs, record.constants, spec, [])
+        if size is not None:
+            traced.vary = {size.node.expr: ("n", HINT, 1, 1 << 40, 1)}
+        return _compiled(op, traced, fakes, targets, spec, device)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """PyTorch logs what fails here, before it raises it."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _size(env: ShapeEnv) -> Any:
+    source = ConstantSource("n")
+    symbol = env.create_symbol(HINT, source, DimDynamic.DYNAMIC)
+    return env.create_symintnode(symbol, hint=HINT, source=source)
+
+
+def _fake(form: Form, size: Any) -> torch.Tensor:
+    shape, strides, dtype = form
+    if size is not None:
+        return torch.empty([size] if shape else [], dtype=dtype, device=HOST)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=HOST)
+
+
+def _into(record: _Record, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The value in the type and layout of the tensor that it is written into."""
+    if tuple(target.shape) != tuple(value.shape):
+        with record:
+            value = aten.expand.default(value, target.shape)
+    laid = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype, device=HOST)
+    record.add(aten._to_copy.default, (value,), {"dtype": target.dtype}, laid)
+    return laid
+
+
+def _compiled(
+    op: Any, traced: Traced, fakes: Sequence[Any], targets: Sequence[int], spec: pytree.TreeSpec, device: torch.device
+) -> Single:
+    translation = Translator(traced, str(op), fakes, {}, frozenset()).run()
+    if translation.random:
+        raise Rejected("random numbers are those of the processor")
+    into = [-1] * len(translation.outputs)
+    for (kind, which), number in translation.writes:
+        if kind != "leaf":
+            raise Rejected("writes a constant")
+        into[number] = which
+    results: list[tuple[str, Any]] = []
+    for k, r in enumerate(translation.results):
+        if targets:
+            number = _number(r)
+            if into[number] >= 0:
+                raise Rejected("one result is written into two arguments")
+            into[number] = targets[k]
+            results.append(("argument", targets[k]))
+        elif r.kind == "replay" and r.value.base[0] == "leaf" and not r.value.steps:
+            results.append(("argument", r.value.base[1]))
+        else:
+            results.append(("view" if r.kind == "replay" else r.kind, r.value))
+    forms_ = [_form(layout, dtype) for layout, dtype in translation.outputs]
+    net, steps = None, 0
+    if not translation.outputs or all(0 in form[0] for form in forms_):
+        return Single(None, (), [Output(f, t) for f, t in zip(forms_, into, strict=True)], results, spec, 0)
+    translation.graph.resident(name_of(device))
+    net = translation.graph.compile()
+    steps = net.host_steps
+    inputs = tuple(i.leaf for i in translation.inputs)
+    if translation.params:
+        raise Rejected("constants of this size")
+    return Single(net, inputs, [Output(f, t) for f, t in zip(forms_, into, strict=True)], results, spec, steps)
+
+
+def _number(result: Any) -> int:
+    """The output that a result is."""
+    if result.kind == "output":
+        return int(result.value)
+    if result.kind == "replay" and result.value.base[0] == "output" and not result.value.steps:
+        return int(result.value.base[1])
+    raise Rejected("writes a view of an argument")
+
+
+def _form(layout: Layout, dtype: torch.dtype) -> Form:
+    if not layout.dense or layout.repeated:
+        raise Rejected("a result with gaps or repetitions in memory")
+    return tuple(map(forms.form, layout.shape)), tuple(map(forms.form, layout.strides)), dtype
+
+
+__all__ = ["AT_LAUNCH", "REJECTIONS", "Form", "Output", "Replay", "Single", "functional", "make"]
