@@ -37,6 +37,7 @@ libnewlib-arm-none-eabi /usr/share/doc/libnewlib-arm-none-eabi
 qemu-user         qemu-aarch64
 qemu-system-arm   qemu-system-arm
 cmake             cmake
+g++               g++
 pocl-opencl-icd   /etc/OpenCL/vendors/pocl.icd
 ocl-icd-libopencl1 /usr/share/doc/ocl-icd-libopencl1
 "
