@@ -515,6 +515,46 @@ def test_a_branch_makes_a_program_of_its_own():
     assert [d.max for d in report.dims] == [None, 6]
 
 
+OUTCOMES = {  # numbers that a model makes of a size; how many of the sizes below have the same program
+    "half": (lambda s, x: x.new_ones(int(x.shape[0] * 0.5)), 11),
+    "root": (lambda s, x: x.new_ones(int(x.shape[0] ** 0.5)), 7),
+    "float": (lambda s, x: x * float(x.shape[0]), 12),
+    "isqrt": (lambda s, x: x.new_ones(math.isqrt(x.shape[0])), 12),
+    "gcd": (lambda s, x: x * math.gcd(x.shape[0], 4), 12),
+    "range": (lambda s, x: sum(x[i] for i in range(x.shape[0])), 12),
+    "decides": (lambda s, x: x * 2 if x.shape[0] > 12 else x * 3, 2),
+}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_outcomes_have_programs_of_their_own(name):
+    """Where a size must be a number, each outcome has a program; the log says so once; more outcomes than traces are kept are right, too."""
+    model, lines = Apply(OUTCOMES[name][0]), []
+    sol._core.set_log(lambda level, line: lines.append(line))
+    try:
+        s = sol.optimize(copy.deepcopy(model), torch.randn(12), vdims=True)
+        check_calls(s, model, [(torch.randn(n),) for n in (12, 13, 14, 16, 25, 9, 5, 30, 40, 50, 61, 72, 12, 13)])
+    finally:
+        sol._core.set_log(None)
+    said = [line for line in lines if "get a program of their own" in line]
+    what = "decides by a size" if name == "decides" else "takes a size as a number"
+    assert len(said) == 1 and re.search(rf"forward \(test_dims\.py:\d+\) {what}: ", said[0])
+    assert len(programs(s)) == OUTCOMES[name][1]
+
+
+def test_a_number_of_one_size_leaves_others_free():
+    model = Apply(lambda s, x: s.parts[0](x) * float(x.shape[1]), nn.Linear(10, 10))
+    report = sol.dims(model, X)
+    assert report.inputs == ["in_0 [#0, 6, 10]"] and re.fullmatch(
+        r"dimension 1 of args is fixed: forward takes it as a number, 6 here \(test_dims\.py:\d+\)", report.fixed[0]
+    )
+    s = sol.optimize(copy.deepcopy(model), X, vdims=True)
+    check_calls(s, model, [(torch.randn(*n, 10),) for n in ((4, 6), (3, 6), (5, 7), (2, 7), (7, 6))])
+    assert programs(s) == [True, True]
+    with pytest.raises(sol.InvalidError, match=r"expected float32\[#0, any, 10\]|dimension 2 of args is fixed"):
+        s(torch.randn(4, 6, 9))
+
+
 def test_the_model_rejects_a_size():
     model, _ = networks.network("bert", None)
     s = sol.optimize(model, ids(2, 24), torch.ones(2, 24, dtype=torch.int64), vdims=True)

@@ -7,6 +7,7 @@ must equal a number is fixed, and one that must equal another symbol is the same
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -48,6 +49,7 @@ class Cause:
     operator: str
     layer: str
     line: str
+    converted: bool = False  # the model takes a size as a number of Python, as int(), float() and range() do
 
     def __str__(self) -> str:
         line = f" ({self.line})" if self.line else ""
@@ -56,7 +58,8 @@ class Cause:
     def needs(self, n: int) -> str:
         """Why a size is n, in words."""
         line = f" ({self.line})" if self.line else ""
-        return f"{self.layer or self.operator or 'forward'} needs {n}{line}"
+        where = self.layer or self.operator or "forward"
+        return f"{where} takes it as a number, {n} here{line}" if self.converted else f"{where} needs {n}{line}"
 
 
 def nowhere() -> Cause:
@@ -73,16 +76,25 @@ class _Env(ShapeEnv):
         self.place: Callable[[], Cause] = nowhere
         self.causes: dict[sympy.Symbol, Cause] = {}
         self.guarded: list[Cause] = []  # by guard
+        self._converts = False  # a number is asked for, not whether something holds
+
+    def _cause(self) -> Cause:
+        return dataclasses.replace(self.place(), converted=self._converts)
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
         super()._set_replacement(a, tgt, msg)
         found = self.replacements.get(a)
         if isinstance(found, sympy.Integer) and a not in self.causes:
-            self.causes[a] = self.place()
+            self.causes[a] = self._cause()
 
-    def _evaluate_expr(self, *args: Any, **kwargs: Any) -> sympy.Basic:
-        made = super()._evaluate_expr(*args, **kwargs)
-        self.guarded += [self.place() for _ in range(len(self.guards) - len(self.guarded))]
+    def _evaluate_expr(self, orig_expr: sympy.Basic, *args: Any, **kwargs: Any) -> sympy.Basic:
+        outer = self._converts
+        self._converts = outer or not (orig_expr.is_Boolean or orig_expr.is_Relational)
+        try:
+            made = super()._evaluate_expr(orig_expr, *args, **kwargs)
+            self.guarded += [self._cause() for _ in range(len(self.guards) - len(self.guarded))]
+        finally:
+            self._converts = outer
         return made
 
 

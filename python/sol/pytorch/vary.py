@@ -227,6 +227,7 @@ class Traces:
     def __init__(self, free: Free) -> None:
         self.free = free  # of calls as declared
         self.why = ""  # the last failure
+        self._said: set[str] = set()
         self._kept: dict[Hashable, list[Kept]] = {}
 
     def find(self, key: Hashable, leaves: Sequence[Any], make: Make, free: Free) -> Kept | None:
@@ -241,8 +242,21 @@ class Traces:
         made = self._trace(leaves, make, [free, {p: d for p, d in free.items() if p[1] == 0}])
         if made is None:
             return None
+        if known:
+            self._say(known[0], leaves)
         known.append(made)
         return None if made.values(leaves) is None else made
+
+    def _say(self, kept: Kept, leaves: Sequence[Any]) -> None:
+        """Logs, once for each place in the model, why sizes need another trace than the first."""
+        broken = [c for (i, d), (n, c) in kept.fixed.items() if c.converted and leaves[i].shape[d] != n]
+        own = {e: leaves[i].shape[d] for (i, d), e in kept.settled.places.items() if isinstance(e, sympy.Symbol)}
+        if not broken and len(own) == len(kept.settled.dims) and min(own.values(), default=0) >= LEAST:
+            broken = [cause for rule, cause in kept.settled.rules if not holds(rule, own)]
+        if broken and str(broken[0]) not in self._said:
+            self._said.add(str(broken[0]))
+            which = "takes a size as a number" if broken[0].converted else "decides by a size"
+            log.info(f"{broken[0]} {which}: calls with another outcome get a program of their own")
 
     def known(self, key: Hashable) -> list[Kept]:
         """The traces so far; the first leaves most dimensions free."""
@@ -377,6 +391,8 @@ def chosen(kept: Kept, declared: Sequence[Any], leaves: Sequence[Any], vdims: An
         for d, n in enumerate(t.shape):
             expr = settled.places.get((i, d))
             if expr is None:
+                if vdims is True and kept.fixed[(i, d)][1].converted:
+                    shape[d] = Dim(f"*{i}.{d}", 0, example=n)
                 continue
             if all(options[settled.dims.index(s)] is True for s in expr.free_symbols):
                 own = e.shape[d] if isinstance(e.shape[d], Dim) and e.shape[d] is not ANY else None
