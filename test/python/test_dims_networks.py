@@ -18,14 +18,29 @@ PICTURE = (96, 128)  # where a network takes any
 
 # Networks that need more than one program for the five sizes, and why.
 ONES = "a batch of 1 has a graph of its own: its values are broadcast"
+PATCHES = "positions are learned for 16 patches: the sizes of pictures with as many are numbers"
 PROGRAMS = {
     "xlnet": (2, ONES),
+    "siglip (vision)": (2, PATCHES),
+    "ast": (2, PATCHES),
+    "dinov2": (2, PATCHES),
+    "mobilevit": (2, "pictures whose patches are not whole are resized: each size has a table"),
+    "efficientnet": (
+        3,
+        "the kernel of the last pool is 320 wide, so its result is one pixel for the example's size alone",
+    ),
+    "git": (5, "batches of words and of pictures need not be equal: products of both are not proven to be"),
     "fnet": (5, "the Fourier transform of a length is a product with a table of that size"),
 }
 # Networks of which no trace is possible with sizes that vary, and why: each size is compiled.
 EACH = {
     "xlm": "forward reads values",
     "longformer": "forward reads values",
+    "led": "forward reads values",
+    "vilt": "forward reads values",
+    "encodec": "forward reads values",
+    "rwkv": "attributes that forward sets",
+    "llava": "attributes that forward sets",
     "reformer": "forward reads values",
     "switch": "forward reads values",
     "dbrx": "forward reads values",
