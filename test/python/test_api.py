@@ -1026,7 +1026,6 @@ def test_devices_versions_seeds():
         sol.device.set("riscv64")
     with sol.device("X86"):
         assert sol.config["device"] == "x86:0"
-    sol.device.set("auto")
     arm = next(d for d in sol.devices() if d["type"] == "arm64")
     assert "this machine is x86" in arm["why"] and not arm["default"]
 

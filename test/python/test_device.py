@@ -20,7 +20,6 @@ SOL = Path(__file__).resolve().parents[2] / "build/cli/sol"
 def far():
     sol.device.set("far")
     yield
-    sol.device.set("auto")
     sol.config["device::options"] = ""
 
 

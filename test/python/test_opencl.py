@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(not THERE, reason=f"OpenCL: {WHY}")
 def opencl(request):
     sol.device.set("opencl", request.param)
     yield
-    sol.device.set("auto")
     sol.config["device::options"] = ""
 
 

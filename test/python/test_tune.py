@@ -13,6 +13,8 @@ import torch
 from sol import _core
 from torch import nn
 
+pytestmark = pytest.mark.processor
+
 
 class Net(nn.Module):
     """An expand, depthwise, project block between convolutions; about 200 us."""
