@@ -196,7 +196,7 @@ static void bad_data_names_the_step(void **state)
         "%3 = Linear(%0, %2)\n%4 = Softmax(%3) axis=1\n%5 = Gather(%4, %1) axis=0\n"
         "%6 = Linear(%5, %2)\noutput %6 \"y\"\n";
     static const char *const starts[] = {"network 'pick', 'Gather", "network 'pick', 'Gather': device far:0: "};
-    static const float zero[24];
+    static const float zero[36]; /* of x and w */
     const int64_t indices[2][3] = {{0, 3, 1}, {0, 4, 1}};
     (void)state;
     for (int resident = 0; resident < 2; resident++) {
