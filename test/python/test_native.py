@@ -286,6 +286,31 @@ def test_optimized_training_stays_on_the_device(run, env):
     )
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_steps_of_training_do_not_wait(run, foreach):
+    run(
+        OPTIMIZED
+        + """
+    there, y = m.to("sol"), x.to("sol")
+    target = torch.tensor([1, 2, 3, 4]).to("sol")
+    fast = sol.optimize(there, y)
+    for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad):
+        optimizer = make(there.parameters(), lr=1e-3, foreach=FOREACH)
+        for step in range(27):
+            if step == 3:  # everything is compiled
+                before = torch.sol.counts()
+                torch.sol.reset_fallbacks()
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(fast(y), target)
+            loss.backward()
+            optimizer.step()
+            first = loss.item() if step == 0 else first
+        assert delta(before)["waits"] == 0 and not torch.sol.fallbacks(), (make, delta(before), torch.sol.fallbacks())
+        assert loss.item() < first
+        """.replace("FOREACH", str(foreach)),
+    )
+
+
 def test_optimized_sizes_and_random_numbers(run):
     run(
         OPTIMIZED
