@@ -97,6 +97,8 @@ static void networks_run_far_away(void **state)
     struct cnn *there = make_cnn(c);
     float y[OUT];
     (void)state;
+    assert_int_equal(sol_net_host_steps(here->net), 0);
+    assert_int_equal(sol_net_host_steps(there->net), 1);
     for (int round = 0; round < 3; round++) {
         const int64_t waits = dev_counts(dev).waits;
         here->p[3] = there->p[3] = (float)round;
