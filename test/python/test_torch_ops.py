@@ -11,9 +11,7 @@ from sol.pytorch.builder import Rejected
 from sol.pytorch.decompose import _rules
 
 # Rejected operators of core ATen, with the reason. All others are in the table or have a decomposition.
-BACKWARD = "training is not there yet"
 REJECTED = {
-    "_adaptive_avg_pool2d_backward": BACKWARD, "avg_pool2d_backward": BACKWARD, "convolution_backward": BACKWARD,
     "_local_scalar_dense": "depends on data",
     "sym_numel": "a number when tracing", "sym_storage_offset": "a number when tracing",
 }  # fmt: skip
