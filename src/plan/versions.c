@@ -15,7 +15,7 @@ enum { MOST_POINTS = 48, MOST_CLASSES = 3, MOST_SEPARATORS = 5, BISECTIONS = 4 }
 #define GOOD 1.15        /* times the best cost at a point: not worth another kernel */
 #define NEAR 1.03        /* times the best: what a kernel that serves the hints, too, may cost there */
 #define LEAST_GAIN 1000. /* ns that a version must gain at some point */
-#define PRICE 0.1       /* of another version: what the sum of the logarithms of costs must drop by */
+#define PRICE 0.1        /* of another version: what the sum of the logarithms of costs must drop by */
 #define BEYOND 4         /* times the hint: sizes that count, and at least LEAST_MOST */
 #define LEAST_MOST 64
 
