@@ -48,7 +48,7 @@ test-asan: asan
 
 test-tsan: tsan ## queues, heaps and calls of networks on far: 10,000 calls from 8 threads with failures, under ThreadSanitizer
 	TSAN_OPTIONS=die_after_fork=0:halt_on_error=1 SOL_DEVICE_CALLS=10000 \
-	    $(MESON) test -C build-tsan --print-errorlogs --timeout-multiplier 5 device device_net device_far
+	    $(MESON) test -C build-tsan --print-errorlogs --timeout-multiplier 5 device device_queue device_net device_far
 
 test-python: build
 	$(PYTEST) test -m "not slow"

@@ -1,7 +1,6 @@
 /* Open devices of a context. A child process after fork() has none: the threads of a device's queues are not there, and
  * drivers do not survive it either. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "device/inside.h"
@@ -75,7 +74,6 @@ static sol_status open_dev(const struct devices *d, const struct sol_device_type
     struct dev *dev = ctx_try(ctx, sizeof *dev);
     if (!dev) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: device %s:%d", type->name, index);
     *dev = (struct dev){.ctx = ctx, .type = type, .host = devices_host(d), .index = index, .forks = rt_forks()};
-    dev->limit_ns = atoll(ctx_config(ctx, "device::timeout")) * INT64_C(1000000000);
     snprintf(dev->name, sizeof dev->name, "%.64s:%d", type->name, index);
     sol_status status = type->open(type, dev->host, index, &dev->device, &why);
     if (status) {

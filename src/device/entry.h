@@ -38,6 +38,8 @@ int64_t entry_finish(struct sol_ctx *ctx, struct entry *e);
 
 /* event.c */
 void event_signal(struct dev_event *e, bool failed);
-sol_status event_wait(struct dev_event *e, struct sol_failure *out_why); /* RUN: what signals it has failed */
+/* Errors: RUN: what signals it has failed, or all queues of the device did nothing for so long. limit_ns 0: no limit.
+ */
+sol_status event_wait(struct dev_event *e, int64_t limit_ns, struct sol_failure *out_why);
 
 #endif

@@ -1,4 +1,6 @@
 /* Events between queues of a device. */
+#include <errno.h>
+
 #include "device/entry.h"
 
 struct dev_event {
@@ -32,11 +34,30 @@ void event_signal(struct dev_event *e, bool failed)
     lock_give(&e->lock);
 }
 
-sol_status event_wait(struct dev_event *e, struct sol_failure *out_why)
+/* The caller holds the lock. false: nothing was done for so long. */
+static bool wait_within(struct dev_event *e, int64_t limit_ns)
+{
+    int64_t done = -1;
+    while (!e->happened && done != atomic_load(&e->dev->done)) {
+        const struct timespec end = lock_until(limit_ns);
+        int error = 0;
+        done = atomic_load(&e->dev->done);
+        while (!e->happened && error != ETIMEDOUT)
+            error = pthread_cond_timedwait(&e->lock.changed, &e->lock.mutex, &end);
+    }
+    return e->happened;
+}
+
+sol_status event_wait(struct dev_event *e, int64_t limit_ns, struct sol_failure *out_why)
 {
     lock_take(&e->lock, NULL, NULL);
-    while (!e->happened) pthread_cond_wait(&e->lock.changed, &e->lock.mutex);
-    const bool failed = e->failed;
+    while (!e->happened && !limit_ns) pthread_cond_wait(&e->lock.changed, &e->lock.mutex);
+    const bool happened = wait_within(e, limit_ns), failed = e->failed;
     lock_give(&e->lock);
+    if (!happened)
+        return failure_set(out_why, SOL_ERR_RUN,
+                           "the event has not happened, and the device has done nothing for %lld s (key "
+                           "device::timeout)",
+                           (long long)(limit_ns / 1000000000));
     return failed ? failure_set(out_why, SOL_ERR_RUN, "the queue that it waits for has failed") : SOL_OK;
 }

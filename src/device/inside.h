@@ -57,9 +57,9 @@ struct dev {
     const struct sol_device_type *type;
     const struct sol_host *host;
     char name[80];
-    int index, forks; /* forks: the process that opened it */
+    int index, forks;          /* forks: the process that opened it */
+    atomic_int_least64_t done; /* entries of all its queues */
     struct sol_device *device;
-    int64_t limit_ns; /* of a command; 0: none */
     struct dev *next;
     struct lock opening;   /* for */
     struct sol_heap *heap; /* NULL: no framework has tensors here */
@@ -85,6 +85,7 @@ sol_status memory_take(struct dev *dev, int64_t bytes, sol_ptr *out_p);
 sol_status memory_back(struct dev *dev, sol_ptr p, struct sol_failure *out_why);
 void memory_drop(struct dev *dev, sol_ptr p);
 int64_t memory_bytes(struct dev *dev, sol_ptr p);
+/* The command that will free it; 0 bytes, or NULL: `p` is no memory of the device. */
 void memory_keep_free(struct dev *dev, sol_ptr p, struct entry *e);
 struct entry *memory_take_free(struct dev *dev, sol_ptr p);
 /* What the device calls the address of so many bytes; 0: of a place, perhaps outside of the memory, from which kernels

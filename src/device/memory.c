@@ -97,7 +97,7 @@ static sol_status from_device(struct dev *dev, int64_t bytes, sol_ptr *out_raw, 
 int64_t memory_bytes(struct dev *dev, sol_ptr p)
 {
     lock_take(&dev->lock, NULL, NULL);
-    const int64_t bytes = dev->memory[reference_of(p)].bytes;
+    const int64_t bytes = reference_of(p) < dev->room ? dev->memory[reference_of(p)].bytes : 0;
     lock_give(&dev->lock);
     return bytes;
 }
@@ -133,9 +133,12 @@ void memory_keep_free(struct dev *dev, sol_ptr p, struct entry *e)
 
 struct entry *memory_take_free(struct dev *dev, sol_ptr p)
 {
+    struct entry *e = NULL;
     lock_take(&dev->lock, NULL, NULL);
-    struct entry *e = dev->memory[reference_of(p)].free;
-    dev->memory[reference_of(p)].free = NULL;
+    if (reference_of(p) < dev->room) {
+        e = dev->memory[reference_of(p)].free;
+        dev->memory[reference_of(p)].free = NULL;
+    }
     lock_give(&dev->lock);
     return e;
 }

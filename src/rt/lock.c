@@ -54,3 +54,14 @@ void lock_give(struct lock *l)
 {
     pthread_mutex_unlock(&l->mutex);
 }
+
+struct timespec lock_until(int64_t ns)
+{
+    enum { SECOND = 1000000000 };
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    ns += t.tv_nsec;
+    t.tv_sec += (time_t)(ns / SECOND);
+    t.tv_nsec = ns % SECOND;
+    return t;
+}

@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
 
 struct lock {
     atomic_int forks; /* the process in which it is valid */
@@ -18,5 +20,6 @@ void lock_destroy(struct lock *l);
  * NULL: nothing to repair. */
 void lock_take(struct lock *l, void (*mend)(void *of), void *of);
 void lock_give(struct lock *l);
+struct timespec lock_until(int64_t ns); /* the time in so many nanoseconds, for pthread_cond_timedwait on `changed` */
 
 #endif
