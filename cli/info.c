@@ -12,19 +12,25 @@ static int list_layers(void)
 static void show_device(void *user, const struct sol_device_info *d)
 {
     char text[32];
-    (void)user;
+    bool *selected = user;
+    *selected |= d->selected;
     printf("%s:%d: %s%s\n", d->type, d->index, d->name, d->selected ? " (selected)" : "");
     if (*d->why) printf("    not there: %s\n", d->why);
     if (d->cores) printf("    %d cores of %d lanes", d->cores, d->lanes);
     if (d->memory) printf("%s%s", d->cores ? ", " : "    ", human_bytes(d->memory, text));
     if (d->cores || d->memory) printf("%s\n", d->f64 ? "" : ", no float64");
     if (*d->compiler) printf("    code: %s\n", d->compiler);
+    if (*d->backends) printf("    backends: %s\n", d->backends);
 }
 
 static int list_devices(struct cli *c)
 {
-    const sol_status status = sol_devices(c->ctx, show_device, NULL);
-    return status ? cli_fail(c, status) : EXIT_GOOD;
+    const char *key = sol_config_get(c->ctx, "device");
+    bool selected = false;
+    const sol_status status = sol_devices(c->ctx, show_device, &selected);
+    if (status) return cli_fail(c, status);
+    if (!selected) printf("selected: %s, which is not there\n", key);
+    return EXIT_GOOD;
 }
 
 static int64_t parameter_bytes(const struct sol_onnx *m, int64_t *out_elements)

@@ -130,9 +130,10 @@ struct sol_device_info {
     int32_t group_items;  /* most work items of a group; 0: it has none, as the processor */
     int32_t f64;          /* it computes in float64 */
     int64_t group_bytes;  /* of memory that a group shares */
+    char backends[256];   /* the solvers that make kernels for it, with the versions of other libraries */
 };
-/* Passes each device to `show`, those that are there first; the texts are valid during that call. It
- * opens no device. Errors: NOMEM. */
+/* Passes each device to `show`, those that are there first; the texts are valid during that call. None is `selected` if
+ * the key `device` names one that is not there. It opens no device. Errors: NOMEM. */
 sol_status sol_devices(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_device_info *info), void *user);
 
 /* Selects the device that networks run on which are compiled later: "TYPE", "TYPE:INDEX", or "auto" for the processor.

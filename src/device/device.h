@@ -13,6 +13,13 @@ struct devices;
 sol_status devices_of(struct sol_ctx *ctx, struct devices **out_d);
 /* The i-th type; NULL: i is past the last. */
 const struct sol_device_type *devices_at(struct devices *d, int i);
+/* How many devices of a type are there. *out_why, if it is none. */
+int devices_count(const struct devices *d, const struct sol_device_type *type, struct sol_failure *out_why);
+/* The i-th plug-in that cannot be used, or type of one; path NULL: i is past the last. */
+struct absent_plugin {
+    const char *path, *why;
+};
+struct absent_plugin devices_absent(struct devices *d, int i);
 const struct sol_host *devices_host(const struct devices *d);
 /* The type and index that the key `device` selects. Errors: UNSUPPORTED (there is no such device; the message lists
  * those that are there, or says why it is not), NOMEM. */

@@ -6,16 +6,13 @@
 
 #include "device/inside.h"
 
-struct absent { /* a plug-in that cannot be used, or a type of it */
-    const char *path, *why;
-};
 struct devices {
     struct sol_host host;
     struct arena *arena;
     struct lock lock; /* for all below */
     VECTOR(const struct sol_device_type *) types;
     VECTOR(const char *) opened; /* paths of plug-ins */
-    VECTOR(struct absent) absent;
+    VECTOR(struct absent_plugin) absent;
     const char *paths; /* the key that was read last */
 };
 
@@ -103,13 +100,13 @@ static void add_plugin(struct devices *d, const char *path)
     const char *why = NULL;
     device_plugin_fn *plugin = plugin_open(d->arena, path, &why);
     PUSH(d->arena, d->opened, path);
-    if (!plugin) PUSH(d->arena, d->absent, ((struct absent){path, why}));
+    if (!plugin) PUSH(d->arena, d->absent, ((struct absent_plugin){path, why}));
     for (int i = 0; plugin && plugin(i); i++) {
         const struct sol_device_type *type = plugin(i);
         why = plugin_rejects(d->arena, type);
         if (!why && named(d, type->name, strlen(type->name))) why = "there is a device type of this name already";
         if (why)
-            PUSH(d->arena, d->absent, ((struct absent){path, why}));
+            PUSH(d->arena, d->absent, ((struct absent_plugin){path, why}));
         else
             PUSH(d->arena, d->types, type);
     }
@@ -153,6 +150,14 @@ const struct sol_device_type *devices_at(struct devices *d, int i)
     return type;
 }
 
+struct absent_plugin devices_absent(struct devices *d, int i)
+{
+    lock_take(&d->lock, NULL, NULL);
+    const struct absent_plugin absent = i >= 0 && i < d->absent.n ? d->absent.at[i] : (struct absent_plugin){0};
+    lock_give(&d->lock);
+    return absent;
+}
+
 const struct sol_host *devices_host(const struct devices *d)
 {
     return &d->host;
@@ -160,8 +165,7 @@ const struct sol_host *devices_host(const struct devices *d)
 
 /* -- the selected one */
 
-/* How many devices of a type are there. *out_why, if it is none. */
-static int count(const struct devices *d, const struct sol_device_type *type, struct sol_failure *out_why)
+int devices_count(const struct devices *d, const struct sol_device_type *type, struct sol_failure *out_why)
 {
     int n = 0;
     *out_why = failure_new();
@@ -178,7 +182,7 @@ static sol_status no_such(struct sol_ctx *ctx, struct devices *d, const char *ke
     struct text there = text_new(a);
     const struct sol_device_type *type;
     for (int i = 0; (type = devices_at(d, i)); i++)
-        for (int k = 0, n = count(d, type, &why); k < n; k++)
+        for (int k = 0, n = devices_count(d, type, &why); k < n; k++)
             text_put(&there, "%s%s:%d", there.n ? ", " : "", type->name, k);
     const sol_status status = ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
                                        "device: there is no '%s'; there are %s (sol info --devices)", key, there.at);
@@ -209,7 +213,7 @@ sol_status devices_named(struct sol_ctx *ctx, const char *key, const struct sol_
     if (!*out_type || !*index || strlen(index) > 6 || strspn(index, "0123456789") != strlen(index))
         return no_such(ctx, d, key);
     *out_index = atoi(index);
-    const int there = count(d, *out_type, &why);
+    const int there = devices_count(d, *out_type, &why);
     if (!there) return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "device %s: it is not there: %s", key, why.text);
     return *out_index < there ? SOL_OK : no_such(ctx, d, key);
 }
@@ -225,60 +229,4 @@ sol_status sol_device_select(struct sol_ctx *ctx, const char *device)
     int index;
     TRY(devices_named(ctx, device, &type, &index));
     return sol_config_set(ctx, "device", device);
-}
-
-/* -- for people */
-
-struct showing {
-    void (*show)(void *user, const struct sol_device_info *info);
-    void *user;
-    const struct sol_device_type *selected;
-    int index;
-};
-
-static void show_one(const struct devices *d, const struct sol_device_type *type, int index, const char *why,
-                     const struct showing *s)
-{
-    struct sol_device_info info = {.size = sizeof info};
-    struct sol_failure failed = failure_new();
-    if (type->info(type, &d->host, index, &info, &failed) && !*why) why = failed.text;
-    info.type = type->name;
-    info.index = MAX(index, 0);
-    info.selected = index >= 0 && type == s->selected && index == s->index;
-    snprintf(info.why, sizeof info.why, "%s", why);
-    s->show(s->user, &info);
-}
-
-static void show_absent(struct devices *d, const struct showing *s)
-{
-    for (int i = 0;; i++) {
-        struct sol_device_info info = {.size = sizeof info, .type = "plug-in"};
-        lock_take(&d->lock, NULL, NULL);
-        const bool more = i < d->absent.n;
-        if (more) {
-            snprintf(info.name, sizeof info.name, "%s", d->absent.at[i].path);
-            snprintf(info.why, sizeof info.why, "%s", d->absent.at[i].why);
-        }
-        lock_give(&d->lock);
-        if (!more) return;
-        s->show(s->user, &info);
-    }
-}
-
-sol_status sol_devices(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_device_info *info), void *user)
-{
-    struct devices *d;
-    struct showing s = {show, user, NULL, 0};
-    const struct sol_device_type *type;
-    TRY(devices_of(ctx, &d));
-    if (devices_selected(ctx, &s.selected, &s.index)) s.selected = NULL;
-    for (int absent = 0; absent < 2; absent++)
-        for (int i = 0; (type = devices_at(d, i)); i++) {
-            struct sol_failure why;
-            const int n = count(d, type, &why);
-            for (int k = 0; k < n && !absent; k++) show_one(d, type, k, "", &s);
-            if (!n && absent) show_one(d, type, -1, why.text, &s);
-        }
-    show_absent(d, &s);
-    return ctx_check(ctx);
 }

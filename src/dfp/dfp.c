@@ -523,4 +523,4 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 }
 
 const struct solver dfp_solver = {
-    .name = "dfp", .items = true, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "dfp", .lanes = FOR_BOTH, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};

@@ -52,8 +52,6 @@ static struct order order_of(const struct problem *p, uint64_t set, const int64_
 
 static bool find(const struct solver_context *sc, const struct cluster *c, struct simt *out, const char **why)
 {
-    *why = "vectors are no work items";
-    if (target_has_vectors(sc->target)) return false;
     *out = (struct simt){.target = sc->target};
     struct problem *p = &out->p;
     if (!problem_make(sc->arena, c, false, p, why) && !problem_make(sc->arena, c, true, p, why)) return false;
@@ -433,7 +431,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 const struct solver dnn_simt = {.name = "simt",
                                 .blocks = true,
                                 .dynamic = true,
-                                .items = true,
+                                .lanes = FOR_ITEMS,
                                 .applicable = applicable,
                                 .variants = variants,
                                 .emit = emit};

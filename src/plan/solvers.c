@@ -21,6 +21,30 @@ const struct solver *solver_named(const char *name)
     return NULL;
 }
 
+bool solver_prints(const struct solver *s, bool vectors)
+{
+    return s->lanes == FOR_BOTH || (s->lanes == FOR_VECTORS) == vectors;
+}
+
+static const char *library_of(const struct plugins *plugins, const char *name)
+{
+    for (int i = 0; plugins && i < plugins->n; i++)
+        if (!strcmp(plugins->at[i].name, name)) return plugins->at[i].library;
+    return NULL;
+}
+
+const char *solvers_text(struct arena *a, bool vectors, const struct plugins *plugins)
+{
+    struct text t = text_new(a);
+    for (int i = 0; solvers[i]; i++) {
+        const struct solver *s = solvers[i];
+        const char *library = s->foreign ? library_of(plugins, s->name) : "";
+        if (!library || !solver_prints(s, vectors)) continue;
+        text_put(&t, *library ? "%s%s (%s)" : "%s%s", t.n ? ", " : "", s->name, library);
+    }
+    return t.at;
+}
+
 sol_status solver_forced(struct sol_ctx *ctx, const struct solver **out)
 {
     const char *name = ctx_config(ctx, "solver");

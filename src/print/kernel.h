@@ -160,7 +160,7 @@ struct solver { /* a row of plan/solvers.c */
     bool blocks; /* keeps blocks of a product in registers and caches; without that, every product waits for memory */
     /* calls another library, which the cost model does not know well enough: a policy picks it, or the key forces it */
     bool foreign;
-    bool items;    /* does it print for targets without vectors, where lanes are work items? */
+    enum { FOR_VECTORS, FOR_ITEMS, FOR_BOTH } lanes; /* of the targets that it prints for: vectors, or work items */
     bool dynamic;  /* may it compute clusters whose sizes vary? */
     bool all_rows; /* needs more than one row at a time, and is not given up for a band of rows */
     /* Can it compute this cluster? If not, *out_why gets the reason (for reports). */
