@@ -54,8 +54,12 @@ struct py_net {
     struct sol_net *net;
     struct sol_params *params; /* for set_param and run; NULL: not created yet */
     PyObject *keep;            /* owns data that the network reads; may be NULL */
+    PyObject *given;           /* dict: the memory of parameters that set_param was given; may be NULL */
 };
 /* Takes ownership of the network, and of the parameters unless they are NULL, even if it fails. */
 PyObject *core_net(struct sol_net *net, struct sol_params *params, PyObject *keep);
+/* _train.c: a Saved, which takes ownership even if it fails, and what it has; NULL with an exception set. */
+PyObject *core_saved(struct sol_saved *saved, int ndim, const int64_t *dims);
+struct sol_saved *core_saved_of(PyObject *saved, int64_t dims[MOST_VARY]);
 
 #endif

@@ -15,6 +15,7 @@ PyObject *core_net(struct sol_net *net, struct sol_params *params, PyObject *kee
     p->net = net;
     p->params = params;
     p->keep = keep;
+    p->given = NULL;
     return (PyObject *)p;
 }
 
@@ -25,6 +26,7 @@ static void net_dealloc(PyObject *self)
     sol_params_destroy(((struct py_net *)self)->params);
     sol_net_destroy(((struct py_net *)self)->net);
     Py_XDECREF(((struct py_net *)self)->keep);
+    Py_XDECREF(((struct py_net *)self)->given);
     f(self);
     Py_DECREF(type);
 }
@@ -196,10 +198,12 @@ static PyObject *net_profile_clear(PyObject *self, PyObject *unused)
 
 /* -- buffers: objects of the buffer protocol, row-major, of exactly the size that the network expects */
 
-struct run { /* the arguments of net.run */
+struct run { /* the arguments of net.run, forward and backward */
     struct py_net *net;
-    int nin, nout, n, threads; /* n: buffers, first of the inputs, then of the outputs */
+    int nin, nout, n, threads; /* n: buffers, of inputs and of outputs */
     Py_buffer *buffer;
+    const void **inputs; /* NULL: not given */
+    void **outputs;
     int64_t dims[MOST_VARY];
 };
 
@@ -228,69 +232,182 @@ static int need_params(struct py_net *p)
     return status ? -1 : 0;
 }
 
+static int set_param(struct py_net *p, int i, PyObject *view)
+{
+    const struct run at = {.net = p};
+    const struct sol_io io = sol_net_param_io(p->net, i);
+    Py_buffer b;
+    if (PyObject_GetBuffer(view, &b, PyBUF_C_CONTIGUOUS)) return -1;
+    const bool fits = i >= 0 && i < sol_net_params(p->net) && b.len == io_bytes(&at, io);
+    const sol_status status = fits ? sol_params_set(p->params, i, b.buf) : SOL_OK;
+    PyBuffer_Release(&b);
+    if (!fits) PyErr_Format(core.error[SOL_ERR_INVALID], "parameter %d: there is none of these bytes", i);
+    if (status) core_raise(status);
+    return fits && !status ? 0 : -1;
+}
+
+/* The view keeps the memory: a NumPy array, say, cannot be resized or freed as long as the network reads it. */
 static PyObject *net_set_param(PyObject *self, PyObject *args)
 {
+    struct py_net *p = (struct py_net *)self;
     int i;
-    unsigned long long address;
-    if (!PyArg_ParseTuple(args, "iK", &i, &address)) return NULL;
-    if (need_params((struct py_net *)self)) return NULL;
-    sol_status status = sol_params_set(((struct py_net *)self)->params, i, (const void *)(uintptr_t)address);
-    if (status) return core_raise(status);
+    PyObject *array;
+    if (!PyArg_ParseTuple(args, "iO", &i, &array) || need_params(p)) return NULL;
+    if (!p->given && !(p->given = PyDict_New())) return NULL;
+    PyObject *view = PyMemoryView_FromObject(array), *number = PyLong_FromLong(i);
+    const bool good = view && number && !set_param(p, i, view) && !PyDict_SetItem(p->given, number, view);
+    Py_XDECREF(view);
+    Py_XDECREF(number);
+    if (!good) return NULL;
     Py_RETURN_NONE;
 }
 
 /* Returns the dimensions with those that the run has set; None: there are no dimensions. */
 static PyObject *run_buffers(const struct run *r)
 {
-    const void **inputs = PyMem_Calloc((size_t)r->nin + 1, sizeof *inputs);
-    void **outputs = PyMem_Calloc((size_t)r->nout + 1, sizeof *outputs);
-    sol_status status = SOL_OK;
+    sol_status status;
     int64_t found[MOST_VARY];
     const int ndim = sol_net_dims(r->net->net);
-    if (inputs && outputs) {
-        const struct sol_call call = {.dims = ndim ? r->dims : NULL,
-                                      .inputs = inputs,
-                                      .outputs = outputs,
-                                      .threads = r->threads,
-                                      .out_dims = found};
-        for (int i = 0; i < r->nin; i++) inputs[i] = r->buffer[i].buf;
-        for (int i = 0; i < r->nout; i++) outputs[i] = r->buffer[r->nin + i].buf;
-        Py_BEGIN_ALLOW_THREADS;
-        status = sol_net_run_at(r->net->net, r->net->params, &call);
-        Py_END_ALLOW_THREADS;
-    } else {
-        PyErr_NoMemory();
-    }
-    PyMem_Free(inputs);
-    PyMem_Free(outputs);
-    if (status || PyErr_Occurred()) return core_raise(status);
+    const struct sol_call call = {.dims = ndim ? r->dims : NULL,
+                                  .inputs = r->inputs,
+                                  .outputs = r->outputs,
+                                  .threads = r->threads,
+                                  .out_dims = found};
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_net_run_at(r->net->net, r->net->params, &call);
+    Py_END_ALLOW_THREADS;
+    if (status) return core_raise(status);
     if (ndim) return core_tuple(ndim, found);
     Py_RETURN_NONE;
 }
 
+/* Buffers of both tuples, which may be shorter than the network's; None: not given. */
+static int get_buffers(struct run *r, PyObject *ins, PyObject *outs)
+{
+    struct sol_net *net = r->net->net;
+    const int nin = (int)PyTuple_Size(ins), nout = (int)PyTuple_Size(outs);
+    if (nin > r->nin || nout > r->nout) {
+        PyErr_Format(core.error[SOL_ERR_INVALID], "run: expected %d inputs and %d outputs, got %d and %d", r->nin,
+                     r->nout, nin, nout);
+        return -1;
+    }
+    r->buffer = PyMem_Calloc((size_t)(r->nin + r->nout) + 1, sizeof *r->buffer);
+    r->inputs = PyMem_Calloc((size_t)r->nin + 1, sizeof *r->inputs);
+    r->outputs = PyMem_Calloc((size_t)r->nout + 1, sizeof *r->outputs);
+    if (!r->buffer || !r->inputs || !r->outputs) return PyErr_NoMemory(), -1;
+    for (int i = 0; i < nin; i++) {
+        PyObject *object = PyTuple_GetItem(ins, i);
+        if (object == Py_None) continue;
+        if (get_buffer(r, object, sol_net_input(net, i), false)) return -1;
+        r->inputs[i] = r->buffer[r->n - 1].buf;
+    }
+    for (int i = 0; i < nout; i++) {
+        PyObject *object = PyTuple_GetItem(outs, i);
+        if (object == Py_None) continue;
+        if (get_buffer(r, object, sol_net_output(net, i), true)) return -1;
+        r->outputs[i] = r->buffer[r->n - 1].buf;
+    }
+    return need_params(r->net);
+}
+
+static void release(struct run *r)
+{
+    for (int i = 0; i < r->n; i++) PyBuffer_Release(&r->buffer[i]);
+    PyMem_Free(r->buffer);
+    PyMem_Free(r->inputs);
+    PyMem_Free(r->outputs);
+}
+
+static int read_call(struct run *r, PyObject *self, PyObject *args, PyObject **ins, PyObject **outs)
+{
+    PyObject *sizes = NULL;
+    r->net = (struct py_net *)self;
+    r->nin = sol_net_inputs(r->net->net), r->nout = sol_net_outputs(r->net->net);
+    if (!PyArg_ParseTuple(args, "O!O!|iO!", &PyTuple_Type, ins, &PyTuple_Type, outs, &r->threads, &PyTuple_Type,
+                          &sizes))
+        return -1;
+    return sizes_read(r->net->net, sizes, r->dims);
+}
+
 static PyObject *net_run(PyObject *self, PyObject *args)
 {
-    struct sol_net *net = ((struct py_net *)self)->net;
-    struct run r = {.net = (struct py_net *)self, .nin = sol_net_inputs(net), .nout = sol_net_outputs(net)};
-    PyObject *ins, *outs, *sizes = NULL, *result = NULL;
-    if (!PyArg_ParseTuple(args, "O!O!|iO!", &PyTuple_Type, &ins, &PyTuple_Type, &outs, &r.threads, &PyTuple_Type,
-                          &sizes))
-        return NULL;
-    if (PyTuple_Size(ins) != r.nin || PyTuple_Size(outs) != r.nout)
-        return PyErr_Format(core.error[SOL_ERR_INVALID], "run: expected %d inputs and %d outputs, got %zd and %zd",
-                            r.nin, r.nout, PyTuple_Size(ins), PyTuple_Size(outs));
-    if (sizes_read(net, sizes, r.dims)) return NULL;
-    r.buffer = PyMem_Calloc((size_t)(r.nin + r.nout) + 1, sizeof *r.buffer);
-    if (!r.buffer) return PyErr_NoMemory();
-    bool good = true;
-    for (int i = 0; i < r.nin && good; i++)
-        good = !get_buffer(&r, PyTuple_GetItem(ins, i), sol_net_input(net, i), false);
-    for (int i = 0; i < r.nout && good; i++)
-        good = !get_buffer(&r, PyTuple_GetItem(outs, i), sol_net_output(net, i), true);
-    if (good && !need_params(r.net)) result = run_buffers(&r);
-    for (int i = 0; i < r.n; i++) PyBuffer_Release(&r.buffer[i]);
-    PyMem_Free(r.buffer);
+    struct run r = {0};
+    PyObject *ins, *outs, *result = NULL;
+    if (read_call(&r, self, args, &ins, &outs)) return NULL;
+    if (!get_buffers(&r, ins, outs)) result = run_buffers(&r);
+    release(&r);
     return result;
+}
+
+static PyObject *net_forward(PyObject *self, PyObject *args)
+{
+    struct run r = {0};
+    struct sol_saved *saved = NULL;
+    PyObject *ins, *outs;
+    sol_status status = SOL_OK;
+    if (read_call(&r, self, args, &ins, &outs)) return NULL;
+    const int ndim = sol_net_dims(r.net->net);
+    const bool good = !get_buffers(&r, ins, outs);
+    if (good) {
+        const struct sol_call call = {
+            .dims = ndim ? r.dims : NULL, .inputs = r.inputs, .outputs = r.outputs, .threads = r.threads};
+        Py_BEGIN_ALLOW_THREADS;
+        status = sol_net_forward_at(r.net->net, r.net->params, &call, &saved);
+        Py_END_ALLOW_THREADS;
+    }
+    release(&r);
+    if (!good) return NULL;
+    return status ? core_raise(status) : core_saved(saved, ndim, r.dims);
+}
+
+static PyObject *net_backward(PyObject *self, PyObject *args)
+{
+    struct run r = {.net = (struct py_net *)self};
+    PyObject *saved, *ins, *outs;
+    int keep;
+    sol_status status = SOL_OK;
+    r.nin = sol_net_inputs(r.net->net), r.nout = sol_net_outputs(r.net->net);
+    if (!PyArg_ParseTuple(args, "OpO!O!|i", &saved, &keep, &PyTuple_Type, &ins, &PyTuple_Type, &outs, &r.threads))
+        return NULL;
+    struct sol_saved *from = core_saved_of(saved, r.dims);
+    const bool good = from && !get_buffers(&r, ins, outs);
+    if (good) {
+        const struct sol_backward b = {r.inputs, r.outputs, r.threads, keep};
+        Py_BEGIN_ALLOW_THREADS;
+        status = sol_net_backward(r.net->net, r.net->params, from, &b);
+        Py_END_ALLOW_THREADS;
+    }
+    release(&r);
+    if (!good) return NULL;
+    if (status) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
+/* The sizes of a call, from the shapes of its inputs; None: a shape that is not given. */
+static PyObject *net_bind(PyObject *self, PyObject *shapes)
+{
+    struct sol_net *net = ((struct py_net *)self)->net;
+    const int n = sol_net_inputs(net), given = PyTuple_Check(shapes) ? (int)PyTuple_Size(shapes) : n + 1;
+    if (given > n) return PyErr_Format(core.error[SOL_ERR_INVALID], "bind: expected the shapes of %d inputs", n);
+    int64_t(*sizes)[MAX_DIMS] = PyMem_Calloc((size_t)n + 1, sizeof *sizes), dims[MOST_VARY];
+    const int64_t **at = PyMem_Calloc((size_t)n + 1, sizeof *at);
+    bool good = sizes && at;
+    if (!good) PyErr_NoMemory();
+    for (int i = 0; good && i < given; i++) {
+        PyObject *shape = PyTuple_GetItem(shapes, i);
+        if (shape == Py_None) continue;
+        const int ndim = core_shape(shape, sizes[i]), expected = sol_net_input(net, i).ndim;
+        good = ndim == expected;
+        if (ndim >= 0 && !good)
+            PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %d dimensions, got %d",
+                         sol_net_input(net, i).name, expected, ndim);
+        at[i] = sizes[i];
+    }
+    const sol_status status = good ? sol_net_bind(net, at, dims) : SOL_OK;
+    PyMem_Free(sizes);
+    PyMem_Free(at);
+    if (!good) return NULL;
+    return status ? core_raise(status) : core_tuple(sol_net_dims(net), dims);
 }
 
 static PyObject *net_host_steps(PyObject *self, void *unused)
@@ -313,10 +430,17 @@ static PyGetSetDef net_members[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef net_methods[] = {
-    {"set_param", net_set_param, METH_VARARGS, "set_param(i, address): the memory must outlive the runs"},
+    {"set_param", net_set_param, METH_VARARGS,
+     "set_param(i, array): a row-major buffer, which the network keeps and reads"},
     {"run", net_run, METH_VARARGS,
      "run(inputs, outputs, threads=0, dims=()) -> dims or None: tuples of row-major buffers, and the sizes of the "
      "dimensions that vary, which are returned with those that the network has set"},
+    {"forward", net_forward, METH_VARARGS,
+     "forward(inputs, outputs, threads=0, dims=()) -> Saved: the first half of a network with a gradient; the tuples have "
+     "its inputs and outputs only"},
+    {"backward", net_backward, METH_VARARGS,
+     "backward(saved, keep, inputs, outputs, threads=0): the second half; None for what it does not read"},
+    {"bind", net_bind, METH_O, "bind(shapes) -> dims: the sizes of a call, by the shapes of its inputs"},
     {"memory_at", net_memory_at, METH_O, "memory_at(dims) -> the same as memory, at these sizes"},
     {"backward_reads", net_backward_reads, METH_VARARGS,
      "backward_reads(output, i) -> bool: does the second half of a network read input (output) i of the first?"},

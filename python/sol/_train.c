@@ -57,6 +57,27 @@ static void saved_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
+PyObject *core_saved(struct sol_saved *saved, int ndim, const int64_t *dims)
+{
+    struct py_saved *s = (struct py_saved *)((allocfunc)PyType_GetSlot(saved_type, Py_tp_alloc))(saved_type, 0);
+    if (!s) return sol_saved_destroy(saved), NULL;
+    s->saved = saved;
+    s->ndim = ndim;
+    memcpy(s->dims, dims, (size_t)ndim * sizeof *s->dims);
+    return (PyObject *)s;
+}
+
+struct sol_saved *core_saved_of(PyObject *saved, int64_t dims[MOST_VARY])
+{
+    const struct py_saved *s = (struct py_saved *)saved;
+    if (Py_TYPE(saved) != saved_type || !s->saved) {
+        PyErr_SetString(core.error[SOL_ERR_INVALID], "backward: expected the Saved of a forward");
+        return NULL;
+    }
+    memcpy(dims, s->dims, sizeof s->dims);
+    return s->saved;
+}
+
 static struct py_saved *new_saved(const struct py_caller *c, const struct call *call, const struct param_set *set)
 {
     struct py_saved *s = (struct py_saved *)((allocfunc)PyType_GetSlot(saved_type, Py_tp_alloc))(saved_type, 0);

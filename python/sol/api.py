@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from . import _core
+from . import _core, frameworks
 from .device import HOST, device
-from .onnx_file import is_model
+from .parsed import Call
 
 
 def optimize(
@@ -36,7 +36,8 @@ def optimize(
     vdims       sizes that may vary between calls: True (all that the model leaves free), or a list with one value for each
                 dimension #0, #1, .. that sol.dims finds: True (varies), False (stays), or another size in place of the example's;
                 all open sizes of an ONNX model vary unless this says otherwise
-    framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays)
+    framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays), or that of a
+                frontend from outside; the result then has parameters of its own (docs/frameworks.md)
 
     Calls with the same arguments must have the shapes given here, apart from sizes that vary. A call with additional, missing
     or None arguments may have any shapes. Objects with attributes (such as a cache of keys and values) are structures like
@@ -54,22 +55,7 @@ def optimize(
     """
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 0):
         raise _core.InvalidError(f"batch_size: expected a number from 0 on, got {batch_size!r}")
-    if isinstance(model, type):
-        raise _core.InvalidError(
-            f"sol.optimize: expected a model, got the class {model.__name__}; make one of it first"
-        )
-    if is_model(model):
-        from . import onnx
-
-        return onnx.load(model, *inputs, batch_size=batch_size, framework=framework, vdims=vdims, **kwargs)
-    if ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
-        from . import pytorch
-
-        return pytorch.optimize_torch(model, inputs, kwargs, batch_size, copy, framework, vdims)
-    raise _core.InvalidError(
-        "sol.optimize: expected a torch.nn.Module, a function on tensors, or an ONNX model (path, bytes or ModelProto), "
-        f"got {type(model)}"
-    )
+    return frameworks.optimize(model, Call(inputs, kwargs, batch_size, copy, vdims, framework))
 
 
 def dims(model: Any, *inputs: Any, **kwargs: Any) -> Any:
@@ -84,15 +70,9 @@ def dims(model: Any, *inputs: Any, **kwargs: Any) -> Any:
     """
     from . import onnx
 
-    if is_model(model) or isinstance(model, onnx.Network):
+    if isinstance(model, onnx.Network):
         return onnx.find_dims(model, inputs, kwargs)
-    if ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
-        from . import pytorch
-
-        return pytorch.dims_torch(model, inputs, kwargs)
-    raise _core.InvalidError(
-        f"sol.dims: expected a torch.nn.Module, a function on tensors, or an ONNX model, got {type(model)}"
-    )
+    return frameworks.dims(model, Call(inputs, kwargs))
 
 
 def refresh(model: Any) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import _core
+from . import _core, frameworks
 from .inputs import input as sized_input
-from .onnx_file import is_model
+from .parsed import Call
 
 
 def _text(key: str, value: Any) -> str:
@@ -114,19 +113,4 @@ def _deploy(
     sizes: list[int | None],
 ) -> None:
     args, kwargs, vdims = call
-    if isinstance(model, type):
-        raise _core.InvalidError(f"sol.deploy: expected a model, got the class {model.__name__}; make one of it first")
-    if is_model(model):
-        from . import onnx
-
-        graphs = tuple((onnx.sized(model, args, kwargs, n, vdims), (), -1, n or 0, None, ()) for n in sizes)
-        _core.deploy(graphs, target, keys, None, None, None)
-    elif ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
-        from .pytorch.deployed import deploy_torch
-
-        deploy_torch(model, target, keys, (tuple(args), kwargs, vdims), sizes)
-    else:
-        raise _core.InvalidError(
-            "sol.deploy: expected a torch.nn.Module, a function on tensors, or an ONNX model (path, bytes or ModelProto), "
-            f"got {type(model)}"
-        )
+    frameworks.deploy(model, target, keys, Call(tuple(args), kwargs, vdims=vdims), sizes)

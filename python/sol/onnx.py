@@ -18,14 +18,12 @@ from sol import _core, log
 from sol.device import device
 from sol.inputs import Dim, Input
 from sol.onnx_file import Described, Source, describe, source_of
+from sol.parsed import CORE as _CORE
+from sol.parsed import NUMPY as _NUMPY
 from sol.programs import Programs
 from sol.report import Dimension, Report
 
 __all__ = [*_sol.__all__, "Network", "load"]
-
-_NUMPY = {"bool": "bool", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16", "u32": "uint32", "i32": "int32",
-          "u64": "uint64", "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64"}  # fmt: skip
-_CORE = {name: core for core, name in _NUMPY.items()}
 
 Shapes = dict[str, tuple[int, ...]]
 Call = Mapping[str, tuple[tuple[int, ...], bytes | None]]  # by input: its shape, and its data if there is little
@@ -571,7 +569,6 @@ def load(
     model: Any,
     *inputs: Any,
     batch_size: int | None = None,
-    framework: str | None = None,
     fix: Mapping[str, Any] | None = None,
     vdims: Any = None,
     **kwargs: Any,
@@ -585,8 +582,6 @@ def load(
     vdims   sizes that may vary: None or True (all that the model leaves open), False (none: SOL compiles a program for each
             combination), or a list as in sol.optimize
     """
-    if framework not in (None, "numpy"):
-        raise _core.UnsupportedError(f"framework {framework!r}: an ONNX model becomes a function on NumPy arrays")
     network, shapes = _shaped(model, inputs, kwargs, batch_size, fix)
     network._example(shapes)
     network._choose(vdims)

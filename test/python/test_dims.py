@@ -13,9 +13,10 @@ import networks
 import pytest
 import sol
 import torch
-from sol.pytorch import forms, vary
+from sol import forms
 from sol.pytorch import module as module_file
 from sol.pytorch import symbols as symbols_file
+from sol.pytorch import vary
 from sol.pytorch.export import export
 from sol.pytorch.module import owned_tensors
 from sol.pytorch.same import same

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import torch
-from sol.pytorch.deployed import How, _see
+from sol.pytorch.deployed import How, see
 from sol.pytorch.training import _returned
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -57,7 +57,7 @@ def makers():
 
 def graph_text(module, args, training):
     """The translated graph, before anything is done to it."""
-    seen = _see(module, args, {}, How(None, False, None, training), None)
+    seen = see(module, args, {}, How(None, False, None, training), None)
     t = seen.translation
     text = str(t.graph)
     if not training:

@@ -15,10 +15,8 @@ from sol import _core
 from sol.inputs import Dim, Exact
 
 from . import dynamo
-from .entry import find_dims, optimize_module
-from .vary import Dims
 
-__all__ = [*_sol.__all__, "dims_torch", "optimize_torch"]
+__all__ = [*_sol.__all__, "as_module"]
 
 
 class _Function(torch.nn.Module):
@@ -79,33 +77,6 @@ def as_module(
     if not callable(model):
         raise _core.InvalidError(f"{what}: expected a module or a function, got {type(model)}")
     return _Function(model), args, kwargs, batch_size
-
-
-def dims_torch(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dims:
-    """`sol.dims` for models of PyTorch."""
-    module, args, kwargs, _ = as_module("sol.dims", model, args, kwargs, None)
-    return find_dims(module, args, kwargs)
-
-
-def optimize_torch(
-    model: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    batch_size: int | None,
-    copied: bool,
-    framework: str | None,
-    vdims: Any = None,
-) -> Any:
-    """`sol.optimize` for models of PyTorch."""
-    model, args, kwargs, batch_size = as_module("sol.optimize", model, args, kwargs, batch_size)
-    optimized = optimize_module(model, args, kwargs, batch_size, copied, vdims)
-    if framework in (None, "pytorch", "torch"):
-        return optimized
-    if framework == "numpy":
-        from sol.numpy import from_torch
-
-        return from_torch(optimized)
-    raise _core.UnsupportedError(f"framework {framework!r}: not supported; there are 'pytorch' and 'numpy'")
 
 
 dynamo.register()

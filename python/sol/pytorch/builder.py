@@ -16,7 +16,7 @@ import torch
 
 from sol import _core
 
-from . import forms
+from sol import forms
 from .reals import Real
 
 SOL_NAME = {

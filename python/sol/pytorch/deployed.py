@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,15 +29,18 @@ from .translate import Translation, Translator
 class Deployed(torch.nn.Module):
     """A model that returns the tensors of the original's result, each row-major in its own memory."""
 
-    def __init__(self, model: torch.nn.Module, note: Callable[[tuple[str, ...]], None]) -> None:
+    def __init__(self, model: torch.nn.Module, note: Callable[[tuple[str, ...], Callable[..., Any]], None]) -> None:
         super().__init__()
         self.model = model
-        self.note = note  # called with the names of the outputs during tracing
+        self.note = (
+            note  # called during tracing with the names of the outputs, and what makes the original's result of them
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        paths = pytree.tree_flatten_with_path(self.model(*args, **kwargs))[0]
+        paths, spec = pytree.tree_flatten_with_path(self.model(*args, **kwargs))
         found = [(path, t) for path, t in paths if isinstance(t, torch.Tensor)]
-        self.note(tuple(_name(path) or "output" for path, _ in found))
+        others = [None if isinstance(t, torch.Tensor) else (t,) for _, t in paths]
+        self.note(tuple(_name(path) or "output" for path, _ in found), functools.partial(_pack, spec, others))
         return tuple(t.clone(memory_format=torch.contiguous_format) for _, t in found)
 
 
@@ -49,6 +53,7 @@ class Seen:
     trained: set[str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    pack: Callable[[Sequence[Any]], Any]  # makes the model's result of the results that are tensors
 
     def graph(self, batch: int | None) -> tuple[_core.Graph, tuple[int, ...], int, int, bytes | None, tuple[int, ...]]:
         """The arguments of `_core.deploy`."""
@@ -91,7 +96,7 @@ def deploy_torch(
         module, given, named, batch = as_module("sol.deploy", model, args, kwargs, n)
         how = How(batch, n is None, vdims, False)
         with evaluating(module):
-            found.append(_see(module, given, named, how, found[0].tensors if found else None))
+            found.append(see(module, given, named, how, found[0].tensors if found else None))
     name = model_class(module).__name__
     with _about(name):
         graphs = tuple(s.graph(n) for s, n in zip(found, sizes, strict=True))
@@ -102,7 +107,7 @@ def deploy_torch(
         if training:
             module, given, named, batch = as_module("sol.deploy", model, args, kwargs, sizes[0])
             how = How(batch, sizes[0] is None, vdims, True)
-            trains = _see(module, given, named, how, found[0].tensors).graph(sizes[0])
+            trains = see(module, given, named, how, found[0].tensors).graph(sizes[0])
     _core.deploy(graphs, target, keys, found[0].inputs, found[0].outputs, trains)
 
 
@@ -125,7 +130,7 @@ class How:
     training: bool
 
 
-def _see(
+def see(
     module: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -150,8 +155,8 @@ def _see(
         _row_major(arguments.example(i, d, leaf, batch_size))
         for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))
     ]
-    noted: list[tuple[str, ...]] = []
-    root = type(name, (Deployed,), {})(module, noted.append)  # messages contain the model's name
+    noted: list[tuple[tuple[str, ...], Callable[..., Any]]] = []
+    root = type(name, (Deployed,), {})(module, lambda *note: noted.append(note))  # messages contain the model's name
     owned = {n: o.tensor for n, o in owned_tensors(root).items()}
     places.check_host(owned.items())
     tensors = tensors or {n: _row_major(t) for n, t in owned.items()}
@@ -177,7 +182,13 @@ def _see(
         else:
             translation = translator(trace(leaves), leaves).run()
     inputs = tuple(names[i.leaf] if i.leaf < len(names) else "seed" for i in translation.inputs)
-    return Seen(translation, tensors, trained, inputs, noted[-1] if noted else ())
+    return Seen(translation, tensors, trained, inputs, *noted[-1])
+
+
+def _pack(spec: pytree.TreeSpec, others: Sequence[tuple[Any] | None], found: Sequence[Any]) -> Any:
+    """The model's result: these tensors, and the values that are none."""
+    rest = iter(found)
+    return pytree.tree_unflatten([next(rest) if o is None else o[0] for o in others], spec)
 
 
 def _model_name(which: Any) -> str:
@@ -194,4 +205,4 @@ def _row_major(leaf: Any) -> Any:
     return leaf.detach().contiguous() if isinstance(leaf, torch.Tensor) else leaf
 
 
-__all__: Sequence[str] = ["deploy_torch"]
+__all__: Sequence[str] = ["How", "Seen", "deploy_torch", "see"]

@@ -15,9 +15,9 @@ import sympy
 import torch
 
 from sol import _core, log
+from sol.forms import Varies, form
 
 from . import vary
-from .forms import Varies, form
 from .same import same
 from .symbols import LEAST, Symbols
 from .trace import Traced

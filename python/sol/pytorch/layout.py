@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .forms import hint
+from sol.forms import hint
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
+from sol.forms import Varies
 
 from . import arguments, places, vary
 from .export import export
 from .face import eager
 from .facts import Facts
-from .forms import Varies
 from .guards import Row, guards, written
 from .hooks import check_hooks
 from .hosted import Differs

@@ -10,17 +10,18 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, profiles
+from sol.parsed import Call
 
 Measure = Callable[[str, _core.Net, Callable[[], Any]], "profiles.Profile"]
 
 
 def profile_module(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], measure: Measure) -> profiles.Profile:
     """Profiles a module or a function, optimized or not."""
-    from . import optimize_torch
+    from . import frontend
 
     state = getattr(model, "_sol", None)
     if state is None:
-        model = optimize_torch(model, args, kwargs, None, False, None)
+        model = frontend.optimize(model, Call(args, kwargs))
         state = model._sol
     training = any(m.training for m in model.modules())
     kept = {id(b): (b, b.clone()) for b in model.buffers()} if training else {}

@@ -11,11 +11,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
+from sol.forms import Varies, at, form
 
 from . import optimizers, places, profiling, training
 from .export import export
 from .facts import Facts
-from .forms import Varies, at, form
 from .hosted import Differs
 from .layout import Layout
 from .same import same

@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch.utils._sympy import functions
 
-from .forms import Size, Varies
+from sol.forms import Size, Varies
 
 _FOLDED = [
     (sympy.Add, "add"),

@@ -14,8 +14,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._sympy import functions
 
+from sol.forms import Size, Varies, least, most
+
 from . import fake
-from .forms import Size, Varies, least, most
 from .reals import Real
 from .symbols import SYMBOLIC, plain
 

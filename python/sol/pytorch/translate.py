@@ -21,9 +21,9 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind
 
-from sol import _core, log
+from sol import _core, forms, log
 
-from . import forms, operators
+from . import operators
 from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft

@@ -14,10 +14,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
+from sol.forms import Size, at
 from sol.inputs import ANY, Dim, Exact, Input
 from sol.report import Dimension, Report
 
-from .forms import Size, at
 from .sizes import Rounding, Sizes
 from .steps import Unusual
 from .structure import decode

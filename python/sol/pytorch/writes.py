@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from . import forms
+from sol import forms
+
 from .builder import Builder, Complex, Rejected, Value
 
 Node = torch.fx.Node

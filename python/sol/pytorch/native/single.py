@@ -25,9 +25,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sol import _core
+from sol import _core, forms
 
-from .. import forms, operators
+from .. import operators
 from ..builder import Rejected
 from ..decompose import rule
 from ..layout import Layout

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from .. import forms
+from sol import forms
+
 from ..builder import Builder, Number, Rejected, Value, sol_name
 from .table import op, reject, reject_family
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import forms
+from sol import forms
+
 from ..builder import Builder, Number, Value, axis_of
 from .table import op
 

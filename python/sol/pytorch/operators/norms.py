@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from .. import forms
+from sol import forms
+
 from ..builder import Builder, Value, axis_of, sol_name
 from .contract import _each
 from .table import op, shape

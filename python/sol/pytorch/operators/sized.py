@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from sol.forms import varies
+
 from ..builder import Builder, Value
-from ..forms import varies
 from .counting import tally
 from .table import MOST, op, sizes
 

@@ -1,0 +1,146 @@
+"""Which frontend serves a model: by the package that defines its type or a base class. A table has the frontends; others, from
+outside, are entry points of the group `sol.frameworks`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+from . import _core
+from .onnx_file import is_model
+from .parsed import Call, Mode, Owned, Parsed, Source, flatten
+
+GROUP = "sol.frameworks"
+_OWN = {  # framework: the module of its frontend, and the packages that define the types of its models
+    "pytorch": ("sol.pytorch.frontend", ("torch",)),
+    "onnx": ("sol.onnx_frontend", ()),  # a file, bytes, or a message
+    "numpy": ("sol.arrays", ()),  # makes functions on arrays only
+}
+_OTHER_NAMES = {"torch": "pytorch"}
+
+
+class Frontend(Protocol):
+    """What the module of a frontend has. What it lacks is not supported for its framework."""
+
+    def optimize(self, model: Any, call: Call) -> Any:
+        """`sol.optimize`: the model becomes one of the same framework."""
+
+    def dims(self, model: Any, call: Call) -> Any:
+        """`sol.dims`."""
+
+    def deploy(self, model: Any, target: str, keys: dict[str, str], call: Call, sizes: Sequence[int | None]) -> None:
+        """`sol.deploy`, for each of these batch sizes (None: that of the call)."""
+
+    def parse(self, model: Any, call: Call, mode: Mode) -> Parsed:
+        """A network for this call, whose tensors are arrays or descriptions. It is not compiled yet."""
+
+    def owned(self, model: Any) -> list[Owned]:
+        """All parameters and states of a model."""
+
+    def wrap(self, source: Source) -> Any:
+        """A model of another framework as one of this framework, which owns the parameters."""
+
+
+@functools.cache
+def _outside() -> dict[str, tuple[importlib.metadata.EntryPoint, tuple[str, ...]]]:
+    """Frontends of other packages: `name = "module [package, ..]"`, with the packages that define its types."""
+    found = importlib.metadata.entry_points(group=GROUP)
+    return {e.name: (e, tuple(e.extras) or (e.name,)) for e in found if e.name not in _OWN}
+
+
+def names() -> list[str]:
+    """The frameworks that there are frontends for."""
+    return [*_OWN, *_outside()]
+
+
+def named(name: str) -> Frontend:
+    """The frontend of a framework. Raises UnsupportedError if there is none, or its package is not there."""
+    name = _OTHER_NAMES.get(name, name)
+    if name in _OWN:
+        module = _OWN[name][0]
+    elif name in _outside():
+        return cast(Frontend, _outside()[name][0].load())
+    else:
+        raise _core.UnsupportedError(f"framework {name!r}: not supported; there are {', '.join(map(repr, names()))}")
+    try:
+        return cast(Frontend, importlib.import_module(module))
+    except ModuleNotFoundError as e:
+        if (e.name or "").startswith("sol"):
+            raise
+        raise _core.UnsupportedError(
+            f"framework {name!r}: the package {e.name} is not installed; pip install 'sol[{name}]'"
+        ) from None
+
+
+def _of_type(kind: type) -> str | None:
+    """The framework that defines this type or a base class of it."""
+    packages = {p: name for name, (_, of) in _OWN.items() for p in of}
+    packages.update((p, name) for name, (_, of) in _outside().items() for p in of)
+    found = (packages.get(c.__module__.partition(".")[0]) for c in kind.__mro__)
+    return next((name for name in found if name), None)
+
+
+def _of_function(call: Call) -> str | None:
+    """The framework of a plain function: that of its arguments, or the only one that is imported."""
+    for leaf in flatten((call.args, call.kwargs)):
+        if name := _of_type(type(leaf)):
+            return name
+    packages = [(p, name) for name, (_, of) in (*_OWN.items(), *_outside().items()) for p in of]
+    loaded = list(dict.fromkeys(name for p, name in packages if p in sys.modules))
+    if len(loaded) > 1:
+        raise _core.InvalidError(
+            f"a function belongs to no framework, and {' and '.join(loaded)} are imported: pass example arguments of its "
+            "framework, tensors, not sol.input(..) or numbers"
+        )
+    return loaded[0] if loaded else None
+
+
+def of(what: str, model: Any, call: Call) -> str:
+    """The framework of a model. `what`: the function that asks, for messages."""
+    if isinstance(model, type):
+        raise _core.InvalidError(f"{what}: expected a model, got the class {model.__name__}; make one of it first")
+    if is_model(model):
+        return "onnx"
+    name = _of_type(type(model)) or (_of_function(call) if callable(model) else None)
+    if name is None:
+        raise _core.InvalidError(
+            f"{what}: expected a torch.nn.Module, a function on tensors, or an ONNX model (path, bytes or ModelProto), "
+            f"got {type(model)}"
+        )
+    return name
+
+
+def _can(name: str, function: str, missing: str) -> Any:
+    found = getattr(named(name), function, None)
+    if found is None:
+        raise _core.UnsupportedError(f"{missing}: not supported")
+    return found
+
+
+def optimize(model: Any, call: Call) -> Any:
+    """`sol.optimize`, from any framework to any."""
+    name = of("sol.optimize", model, call)
+    target = _OTHER_NAMES.get(call.framework or name, call.framework or name)
+    if target == name or (name, target) == ("onnx", "numpy"):
+        return _can(name, "optimize", f"sol.optimize for models of {name}")(model, call)
+    wrap = _can(target, "wrap", f"framework {target!r}: other models as models of {target}")
+    parse = _can(name, "parse", f"framework {target!r}: models of {name} in another framework")
+    owned = _can(name, "owned", f"framework {target!r}: models of {name} in another framework")(model)
+    title = getattr(model, "name", None) or type(model).__name__
+    return wrap(Source(str(title), name, call, functools.partial(parse, model), owned))
+
+
+def dims(model: Any, call: Call) -> Any:
+    """`sol.dims`."""
+    name = of("sol.dims", model, call)
+    return _can(name, "dims", f"sol.dims for models of {name}")(model, call)
+
+
+def deploy(model: Any, target: str, keys: dict[str, str], call: Call, sizes: Sequence[int | None]) -> None:
+    """`sol.deploy`."""
+    name = of("sol.deploy", model, call)
+    _can(name, "deploy", f"sol.deploy for models of {name}")(model, target, keys, call, sizes)
