@@ -399,8 +399,8 @@ static PyObject *net_bind(PyObject *self, PyObject *shapes)
         const int ndim = core_shape(shape, sizes[i]), expected = sol_net_input(net, i).ndim;
         good = ndim == expected;
         if (ndim >= 0 && !good)
-            PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %d dimensions, got %d",
-                         sol_net_input(net, i).name, expected, ndim);
+            PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %d dimensions, got %d", sol_net_input(net, i).name,
+                         expected, ndim);
         at[i] = sizes[i];
     }
     const sol_status status = good ? sol_net_bind(net, at, dims) : SOL_OK;
@@ -436,7 +436,8 @@ static PyMethodDef net_methods[] = {
      "run(inputs, outputs, threads=0, dims=()) -> dims or None: tuples of row-major buffers, and the sizes of the "
      "dimensions that vary, which are returned with those that the network has set"},
     {"forward", net_forward, METH_VARARGS,
-     "forward(inputs, outputs, threads=0, dims=()) -> Saved: the first half of a network with a gradient; the tuples have "
+     "forward(inputs, outputs, threads=0, dims=()) -> Saved: the first half of a network with a gradient; the tuples "
+     "have "
      "its inputs and outputs only"},
     {"backward", net_backward, METH_VARARGS,
      "backward(saved, keep, inputs, outputs, threads=0): the second half; None for what it does not read"},
