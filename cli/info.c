@@ -16,7 +16,8 @@ static void show_device(void *user, const struct sol_device_info *d)
     *selected |= d->selected;
     printf("%s:%d: %s%s\n", d->type, d->index, d->name, d->selected ? " (selected)" : "");
     if (*d->why) printf("    not there: %s\n", d->why);
-    if (d->cores) printf("    %d cores of %d lanes", d->cores, d->lanes);
+    if (d->cores) printf("    %d core%s", d->cores, d->cores > 1 ? "s" : "");
+    if (d->cores && d->lanes) printf(" of %d lanes", d->lanes);
     if (d->memory) printf("%s%s", d->cores ? ", " : "    ", human_bytes(d->memory, text));
     if (d->cores || d->memory) printf("%s\n", d->f64 ? "" : ", no float64");
     if (*d->compiler) printf("    code: %s\n", d->compiler);

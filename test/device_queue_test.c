@@ -329,7 +329,7 @@ static void a_queue_waits_for_another(void **state)
     (void)state;
     assert_int_equal(dev_alloc(dev, 4, &p), SOL_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(queue_take(dev, &q[i]), SOL_OK);
-    struct dev_event *e = event_make(dev);
+    struct sol_event *e = event_make(dev);
     const struct sol_command second[] = {{.kind = SOL_COMMAND_WAIT, .event = e}, read_from(p, &seen, 4)},
                              first[] = {write_to(p, &value, 4), {.kind = SOL_COMMAND_SIGNAL, .event = e}};
     add_all(q[1], 2, second);
@@ -338,7 +338,7 @@ static void a_queue_waits_for_another(void **state)
     assert_int_equal(queue_wait(q[0], NULL), SOL_OK);
     assert_int_equal(queue_wait(q[1], NULL), SOL_OK);
     assert_int_equal(seen, 1);
-    event_free(e);
+    sol_event_free(e);
     for (int i = 0; i < 2; i++) queue_give(q[i]);
     dev_free(dev, p);
     sol_ctx_destroy(c);
@@ -361,7 +361,7 @@ static void waits_for_events_end(void **state)
         queue_give(q); /* it exists when the key changes */
         assert_int_equal(sol_config_set(c, "device::timeout", "1"), SOL_OK);
         assert_int_equal(queue_take(dev, &q), SOL_OK);
-        struct dev_event *e = event_make(dev);
+        struct sol_event *e = event_make(dev);
         const int64_t start = clock_ns();
         add_all(
             q, 2,
@@ -373,14 +373,15 @@ static void waits_for_events_end(void **state)
             assert_int_equal(queue_wait(other, NULL), SOL_OK);
         }
         assert_int_equal(queue_wait(q, NULL), SOL_ERR_RUN);
-        if (!strstr(sol_error(c),
-                    "device far:0: 'other': wait: the event has not happened, and the device has done nothing for 1 s"))
+        if (!strstr(
+                sol_error(c),
+                "device far:0: 'other': wait: the event has not happened, and device far:0 has done nothing for 1 s"))
             fail_msg("%s", sol_error(c));
         assert_true(clock_ns() - start > (kind == FAR ? INT64_C(2400000000) : 900000000));
         assert_false(dev_hangs(dev));
         add_all(q, 1, (struct sol_command[]){write_to(p, &byte, 1)});
         assert_int_equal(queue_wait(q, NULL), SOL_OK);
-        event_free(e);
+        sol_event_free(e);
         queue_give(q);
         queue_give(other);
         dev_free(dev, p);
@@ -550,6 +551,45 @@ static void loops_that_never_read_need_little(void **state)
     sol_ctx_destroy(c);
 }
 
+/* A heap waits for what another device does, the host for both, and nobody else. What fails in front of an event fails
+ * what waits for it. */
+static void heaps_wait_for_events(void **state)
+{
+    struct sol_ctx *c = far_ctx("far.devices=2,far.hang_at=2,far.hang_ms=300");
+    struct sol_heap *h[2] = {heap_of(c)};
+    struct sol_event *first, *second, *late;
+    uint64_t p[2];
+    int value = 7;
+    (void)state;
+    if (sol_heap_open(c, "far:1", &h[1])) fail_msg("%s", sol_error(c));
+    for (int i = 0; i < 2; i++) assert_int_equal(sol_heap_alloc(h[i], 4, &p[i]), SOL_OK);
+    const int64_t start = clock_ns();
+    assert_int_equal(sol_heap_write(h[0], p[0], &value, 4), SOL_OK); /* 300 ms */
+    assert_int_equal(sol_heap_record(h[0], &first), SOL_OK);
+    assert_int_equal(sol_heap_after(h[0], first), SOL_OK); /* its own */
+    assert_int_equal(sol_heap_after(h[1], first), SOL_OK);
+    assert_int_equal(sol_heap_record(h[1], &second), SOL_OK);
+    assert_true(clock_ns() - start > 200000000 || !sol_event_happened(second));
+    if (sol_event_wait(second)) fail_msg("%s", sol_error(c));
+    assert_true(sol_event_happened(first) && clock_ns() - start >= 300000000);
+    assert_true(sol_event_between(first, second) >= 0);
+    assert_int_equal(sol_heap_wait(h[1]), SOL_OK);
+    assert_int_equal(sol_heap_copy(h[0], p[0], p[0] + 100, 4), SOL_OK); /* fails: outside of its memory */
+    const sol_status recorded = sol_heap_record(h[0], &late);           /* it may be known already */
+    if (!recorded) {
+        assert_int_equal(sol_heap_after(h[1], late), SOL_OK);
+        assert_int_equal(sol_event_wait(late), SOL_ERR_INVALID);
+        assert_int_equal(sol_heap_wait(h[1]), SOL_ERR_RUN);
+        sol_event_free(late);
+    }
+    if (recorded || !strstr(sol_error(c), "device far:1: 'event': wait: what it waits for on device far:0 has failed"))
+        assert_int_equal(recorded, SOL_ERR_INVALID);
+    for (int i = 0; i < 2; i++) assert_int_equal(sol_heap_wait(h[i]), SOL_OK);
+    sol_event_free(first);
+    sol_event_free(second);
+    sol_ctx_destroy(c);
+}
+
 /* The addresses of the device belong to nobody else. */
 static void memory_is_closed(void **state)
 {
@@ -595,6 +635,7 @@ int main(void)
         cmocka_unit_test(a_heap_outlives_a_hang),
         cmocka_unit_test(a_context_ends_and_its_heap_hangs),
         cmocka_unit_test(loops_that_never_read_need_little),
+        cmocka_unit_test(heaps_wait_for_events),
         cmocka_unit_test(memory_is_closed),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);

@@ -163,6 +163,17 @@ struct sol_heap_counts {
     int64_t waits, writes, reads, copies, runs, bytes;
 };
 void sol_heap_counts(struct sol_heap *h, struct sol_heap_counts *out_counts);
+/* An event of a heap happens when everything is done that the heap was asked for before. `record` makes one. What a heap
+ * is asked for behind `after` begins after the event, which may be of another device; if what is in front of the event
+ * fails, so does this. sol_event_wait waits for it on the host, and reports what failed there. sol_event_between is the
+ * time in ns between two that have happened. Free events before the context, at any time. */
+struct sol_event;
+sol_status sol_heap_record(struct sol_heap *h, struct sol_event **out_event);
+sol_status sol_heap_after(struct sol_heap *h, struct sol_event *e);
+int sol_event_happened(struct sol_event *e);
+sol_status sol_event_wait(struct sol_event *e);
+int64_t sol_event_between(struct sol_event *from, struct sol_event *to);
+void sol_event_free(struct sol_event *e); /* accepts NULL */
 
 /* -- a network. Tensors and layers belong to the graph and live as long as it does. */
 

@@ -89,6 +89,45 @@ static const char *wait_at(int device)
     return h ? message(sol_heap_wait(h)) : NULL;
 }
 
+static const char *record_at(int device, void **event)
+{
+    struct sol_heap *h;
+    struct sol_event *made = NULL;
+    sol_status status = heap_at(device, &h);
+    if (!status) status = sol_heap_record(h, &made);
+    sol_event_free(*event);
+    *event = made;
+    return message(status);
+}
+
+static const char *after_at(int device, void *event)
+{
+    struct sol_heap *h;
+    sol_status status = heap_at(device, &h);
+    if (!status) status = sol_heap_after(h, event);
+    return message(status);
+}
+
+static const char *event_wait(void *event)
+{
+    return message(sol_event_wait(event));
+}
+
+static int event_happened(void *event)
+{
+    return sol_event_happened(event);
+}
+
+static int64_t event_between(void *from, void *to)
+{
+    return sol_event_between(from, to);
+}
+
+static void event_free(void *event)
+{
+    sol_event_free(event);
+}
+
 static const char *fallback_of(const char *op)
 {
     static _Thread_local char text[300];
@@ -248,6 +287,12 @@ static PyObject *begin(PyObject *self, PyObject *args)
                                        .copy = copy_at,
                                        .fill = fill_at,
                                        .wait = wait_at,
+                                       .record = record_at,
+                                       .after = after_at,
+                                       .event_wait = event_wait,
+                                       .event_happened = event_happened,
+                                       .event_between = event_between,
+                                       .event_free = event_free,
                                        .fallback = fallback_of};
     return PyLong_FromVoidPtr(&native.table);
 }

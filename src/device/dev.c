@@ -1,6 +1,7 @@
 /* Open devices of a context. A child process after fork() has none: the threads of a device's queues are not there, and
  * drivers do not survive it either. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/inside.h"
@@ -115,6 +116,13 @@ const struct sol_device_type *dev_type(const struct dev *dev)
     return dev->type;
 }
 
+int64_t dev_limit(const struct dev *dev)
+{
+    enum { MOST = 1000000000 };
+    const long long seconds = atoll(ctx_config(dev->ctx, "device::timeout"));
+    return MAX(0, MIN(seconds, MOST)) * NS_PER_SECOND;
+}
+
 const char *dev_name(const struct dev *dev)
 {
     return dev->name;
@@ -123,11 +131,10 @@ const char *dev_name(const struct dev *dev)
 sol_status dev_check_process(const struct dev *dev)
 {
     if (dev->forks == rt_forks()) return SOL_OK;
-    return ctx_fail(
-        dev->ctx, SOL_ERR_INVALID,
-        "device %s: the parent process opened it, and a child process after fork() cannot use it: compile the "
-        "network again in the child, or start processes with spawn instead of fork",
-        dev->name);
+    return ctx_fail(dev->ctx, SOL_ERR_INVALID,
+                    "device %s: the parent process opened it, and a child process after fork() cannot use what "
+                    "it has there: start processes with spawn instead of fork, or compile networks again in the child",
+                    dev->name);
 }
 
 sol_status dev_load(struct dev *dev, const struct sol_blob *blob, struct sol_code **out_code)

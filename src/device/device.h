@@ -101,9 +101,9 @@ int64_t heap_failures(struct sol_heap *h);
 /* The heap of an open device. */
 sol_status dev_heap(struct dev *dev, struct sol_heap **out_heap);
 
-/* Events: SIGNAL and WAIT of queues of one device, in the field `event`. A thread appends WAIT and flushes only after
+/* event.c: SIGNAL and WAIT of queues have an event in the field `event`. A thread appends WAIT and flushes only after
  * it has flushed its own SIGNAL, because the wait may block it. */
-struct dev_event *event_make(struct dev *dev); /* NULL: out of memory */
-void event_free(struct dev_event *e);          /* accepts NULL; no command uses it any more */
+struct sol_event *event_make(struct dev *dev);    /* NULL: out of memory. Freed with sol_event_free (sol.h) */
+struct dev *event_dev(const struct sol_event *e); /* whose queue signals it */
 
 #endif

@@ -44,7 +44,7 @@ static void hang(struct queue *q, const struct entry *e)
     struct sol_failure why = failure_new();
     failure_set(&why, SOL_ERR_RUN,
                 "it has not ended after %lld s (key device::timeout); until it ends, the device accepts no more work",
-                (long long)(q->limit_ns / NS));
+                (long long)(q->limit_ns / NS_PER_SECOND));
     fail_locked(q, e, SOL_ERR_RUN, &why);
     q->hung = true;
     q->told = false;

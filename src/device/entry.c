@@ -67,6 +67,7 @@ struct entry *entry_make(struct sol_ctx *ctx, const struct sol_command *c)
     const bool copied = c->kind == SOL_COMMAND_LAUNCH ? copy_launch(ctx, e, c->launch)
                         : c->kind == SOL_COMMAND_RUN  ? copy_run(ctx, e, c->run)
                                                       : true;
+    if (copied && c->event) event_keep(c->event);
     if (copied) return e;
     ctx_free(ctx, e);
     return NULL;
@@ -207,6 +208,7 @@ int64_t entry_finish(struct sol_ctx *ctx, struct entry *e)
         ctx_free(ctx, p->arrays);
         ctx_free(ctx, p);
     }
+    sol_event_free(e->c.event);
     ctx_free(ctx, e->staging);
     ctx_free(ctx, e->arrays);
     ctx_free(ctx, e);

@@ -37,9 +37,10 @@ void entry_deliver(const struct entry *e);
 int64_t entry_finish(struct sol_ctx *ctx, struct entry *e);
 
 /* event.c */
-void event_signal(struct dev_event *e, bool failed);
-/* Errors: RUN: what signals it has failed, or all queues of the device did nothing for so long. limit_ns 0: no limit.
+void event_keep(struct sol_event *e); /* for a command, which calls sol_event_free */
+void event_signal(struct sol_event *e, bool failed);
+/* Errors: RUN: what signals it has failed, or all queues of its device did nothing for so long. limit_ns 0: no limit.
  */
-sol_status event_wait(struct dev_event *e, int64_t limit_ns, struct sol_failure *out_why);
+sol_status event_wait(struct sol_event *e, int64_t limit_ns, struct sol_failure *out_why);
 
 #endif

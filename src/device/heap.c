@@ -235,6 +235,33 @@ sol_status sol_heap_fill(struct sol_heap *h, uint64_t to, int value, int64_t byt
                false);
 }
 
+/* -- events */
+
+sol_status sol_heap_record(struct sol_heap *h, struct sol_event **out_event)
+{
+    *out_event = NULL;
+    TRY(dev_check_process(h->dev));
+    struct sol_event *e = event_make(h->dev);
+    if (!e) return ctx_fail(h->dev->ctx, SOL_ERR_NOMEM, "device %s: out of memory: an event", h->dev->name);
+    struct queue *q = heap_enter(h);
+    const sol_status status =
+        heap_leave(h, queue_add(q, &(struct sol_command){.kind = SOL_COMMAND_SIGNAL, .event = e}), false);
+    if (status)
+        sol_event_free(e);
+    else
+        *out_event = e;
+    return status;
+}
+
+sol_status sol_heap_after(struct sol_heap *h, struct sol_event *e)
+{
+    const struct sol_command c = {.kind = SOL_COMMAND_WAIT, .label = "event", .event = e};
+    TRY(dev_check_process(h->dev));
+    if (event_dev(e) == h->dev) return SOL_OK; /* in order */
+    struct queue *q = heap_enter(h);
+    return heap_leave(h, queue_add(q, &c), false);
+}
+
 void sol_heap_counts(struct sol_heap *h, struct sol_heap_counts *out_counts)
 {
     const struct dev_counts n = dev_counts(h->dev);

@@ -41,6 +41,7 @@ device_plugin_fn *plugin_open(struct arena *a, const char *path, const char **ou
 const char *plugin_rejects(struct arena *a, const struct sol_device_type *type);
 
 /* dev.c */
+#define NS_PER_SECOND INT64_C(1000000000)
 struct allocation { /* what a reference stands for */
     sol_ptr raw;    /* 0: not allocated, or freed */
     int64_t bytes;
@@ -76,6 +77,7 @@ struct dev {
     int nhanging;          /* all such queues */
     struct dev_counts counts;
 };
+int64_t dev_limit(const struct dev *dev); /* ns that a command may take (key device::timeout); 0: any time */
 /* failure.c: puts in front of a failure's text where it happened: the device, and the step or tensor of the command
  * (NULL: none). */
 void failure_place(struct sol_failure *f, const char *device, const struct sol_command *c);

@@ -3,12 +3,9 @@
  * device's own queue. What executing means is in drain.c. */
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #include "device/queue.h"
 #include "rt/rt.h"
-
-enum { MOST_SECONDS = 1000000000 };
 
 /* -- queues */
 
@@ -27,9 +24,9 @@ static sol_status open_stream(struct queue *q)
 /* The key may change between calls. Nothing is under way. */
 static void renew_limit(struct queue *q)
 {
-    const long long seconds = atoll(ctx_config(q->dev->ctx, "device::timeout"));
+    const int64_t limit_ns = dev_limit(q->dev);
     lock_take(&q->lock, NULL, NULL);
-    q->limit_ns = MAX(0, MIN(seconds, MOST_SECONDS)) * NS;
+    q->limit_ns = limit_ns;
     lock_give(&q->lock);
 }
 

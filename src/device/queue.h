@@ -5,8 +5,6 @@
 
 #include "device/entry.h"
 
-#define NS INT64_C(1000000000) /* of a second */
-
 struct queue {
     struct dev *dev;
     struct queue *next; /* while idle */

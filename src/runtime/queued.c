@@ -45,6 +45,7 @@ static sol_status make(struct sol_net *net, int64_t bytes, const char *what, str
                                 .drop = net->heap ? drop_later : drop};
         return SOL_OK;
     }
+    if (status != SOL_ERR_NOMEM) return ctx_where(net->ctx, status, "network '%s': %s: ", net->parts.name, what);
     net_memory(net, net->example, &m);
     return ctx_where(net->ctx, status, "network '%s', whose peak is %lld bytes: %s: ", net->parts.name,
                      (long long)m.peak, what);

@@ -486,3 +486,29 @@ def test_autocast_is_rejected(run):
 def test_without_a_compiler(tmp_path: Path):
     message = fails("", {**FAR, "PATH": str(tmp_path), "CXX": "", "SOL_CACHE": str(tmp_path / "cache")})
     assert "C++ compiler" in message and "apt install g++" in message
+
+
+EVENTS = """
+x = torch.ones(1000, device="sol:0")
+first, second = (torch.Event("sol", enable_timing=True) for _ in range(2))
+assert first.query()  # nothing was recorded
+first.record()
+y = x * 2
+second.record()
+second.synchronize()
+assert first.query() and second.query() and 0 <= first.elapsed_time(second) < 60000
+torch.accelerator.current_stream().wait_event(second)
+waits = torch.sol.counts(0)["waits"]
+for _ in range(20):
+    first.record()
+    first.wait()
+    y = y + 1
+assert torch.sol.counts(0)["waits"] == waits  # nothing of this waits for the device
+assert y.sum().item() == 22000
+assert torch.accelerator.current_stream().query()
+"""
+
+
+@pytest.mark.parametrize("env", DEVICES[:2])
+def test_events(run, env):
+    run(EVENTS, env)

@@ -132,27 +132,32 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     c10::Stream exchangeStream(c10::Stream s) const override { return s; }
     bool queryStream(const c10::Stream &s) const override
     {
-        synchronizeDevice(s.device_index());
-        return true;
+        void *event = nullptr;
+        device([&] { return native->record(s.device_index(), &event); });
+        const bool done = native->event_happened(event);
+        native->event_free(event);
+        return done;
     }
     void synchronizeStream(const c10::Stream &s) const override { synchronizeDevice(s.device_index()); }
-    // An event is something in the only stream of its device: it is the device, plus 1.
     void record(void **event, const c10::Stream &s, const c10::DeviceIndex, const c10::EventFlag) const override
     {
-        *event = reinterpret_cast<void *>(intptr_t(s.device_index()) + 1);
+        device([&] { return native->record(s.device_index(), event); });
     }
+    void destroyEvent(void *event, const c10::DeviceIndex) const noexcept override { native->event_free(event); }
     void synchronizeEvent(void *event) const override
     {
-        if (event) synchronizeDevice(c10::DeviceIndex(intptr_t(event) - 1));
+        if (event) device([&] { return native->event_wait(event); });
     }
     void block(void *event, const c10::Stream &s) const override
     {
-        if (event && intptr_t(event) - 1 != s.device_index()) synchronizeEvent(event);
+        if (event) device([&] { return native->after(s.device_index(), event); });
     }
-    bool queryEvent(void *event) const override
+    bool queryEvent(void *event) const override { return !event || native->event_happened(event); }
+    double elapsedTime(void *from, void *to, const c10::DeviceIndex) const override
     {
-        synchronizeEvent(event);
-        return true;
+        TORCH_CHECK(from && to && queryEvent(from) && queryEvent(to),
+                    "elapsed_time: expected two events that have happened: call event.synchronize() first");
+        return double(native->event_between(from, to)) / 1e6; // ms
     }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);

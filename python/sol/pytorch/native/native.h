@@ -15,6 +15,13 @@ struct sol_native {
     const char *(*copy)(int device, uint64_t to, uint64_t from, int64_t bytes);
     const char *(*fill)(int device, uint64_t to, int value, int64_t bytes);
     const char *(*wait)(int device);
+    /* Events (sol_heap_record). `record` frees what was in *event. */
+    const char *(*record)(int device, void **event);
+    const char *(*after)(int device, void *event);
+    const char *(*event_wait)(void *event);
+    int (*event_happened)(void *event);
+    int64_t (*event_between)(void *from, void *to); /* ns */
+    void (*event_free)(void *event);
     /* PyTorch's processor kernels run an operator that the device lacks. NULL: they may. */
     const char *(*fallback)(const char *op);
 };
