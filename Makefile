@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts docs lint format clean
+.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts lines docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -102,6 +102,9 @@ replay: build ## is the generated C that of another commit? BASE=main, QUICK=1, 
 
 counts: build ## renews test/counts.txt, the instructions that kernels take, for the compiler at hand
 	build/test/counts_test --renew
+
+lines: ## how many lines each device needs: its files, rows and hooks; V=1 shows them
+	@$(or $(wildcard $(PYTHON)),python3) tools/lines.py $(if $(V),-v)
 
 docs: build ## reference pages from headers, docstrings and config.def
 	$(PYTHON) tools/make_docs.py
