@@ -163,10 +163,10 @@ struct sol_heap_counts {
     int64_t waits, writes, reads, copies, runs, bytes;
 };
 void sol_heap_counts(struct sol_heap *h, struct sol_heap_counts *out_counts);
-/* An event of a heap happens when everything is done that the heap was asked for before. `record` makes one. What a heap
- * is asked for behind `after` begins after the event, which may be of another device; if what is in front of the event
- * fails, so does this. sol_event_wait waits for it on the host, and reports what failed there. sol_event_between is the
- * time in ns between two that have happened. Free events before the context, at any time. */
+/* An event of a heap happens when everything is done that the heap was asked for before. `record` makes one. What a
+ * heap is asked for behind `after` begins after the event, which may be of another device; if what is in front of the
+ * event fails, so does this. sol_event_wait waits for it on the host, and reports what failed there. sol_event_between
+ * is the time in ns between two that have happened. Free events before the context, at any time. */
 struct sol_event;
 sol_status sol_heap_record(struct sol_heap *h, struct sol_event **out_event);
 sol_status sol_heap_after(struct sol_heap *h, struct sol_event *e);
