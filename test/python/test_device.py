@@ -219,3 +219,30 @@ def test_command(net, tmp_path):
     command = [SOL, "run", path, "--device", "far", "--input", tmp_path / "x.npy", "--output-dir", tmp_path]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), np.maximum(x @ w, 0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("vary", [False, True])
+def test_the_estimated_memory_is_what_is_needed(training, vary):
+    """The peak that SOL names suffices, but for the rest of pages, and a tenth less does not."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Flatten(), nn.Linear(8192, 10)
+    )
+    x = torch.randn(8, 3, 16, 16)
+    fast = sol.optimize(model.train(training), x, vdims=[vary])
+
+    def call():
+        with torch.set_grad_enabled(training):
+            y = fast(x)
+        if training:
+            y.square().sum().backward()
+
+    call()
+    peak, pages = sol.memory(fast)["peak"], 16 * 4096
+    sol.config["device::options"] = f"far.devices=9,far.memory={peak + pages}"
+    sol.device.set("far", 5 + 2 * training + vary)
+    call()
+    sol.config["device::options"] = f"far.devices=9,far.memory={peak * 9 // 10}"
+    sol.device.set("far", 1 + 2 * training + vary)
+    with pytest.raises(sol.OutOfMemoryError, match=f"peak is {peak} bytes: .*out of device memory"):
+        call()
