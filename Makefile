@@ -20,6 +20,7 @@ build: setup ## libsol, the sol command, the Python extension
 	@test -e build/build.ninja || $(MESON) setup build --prefix=/usr/local -Dwerror=true
 	@$(MESON) compile -C build
 	@ln -sf ../../build/python/_core.abi3.so python/sol/_core.abi3.so
+	@ln -sf ../../build/src/ort/libsol_ort.so python/sol/libsol_ort.so
 	@$(PYTHON) -m compileall -q python/sol # for users who may not write here
 
 install: build ## libsol, its headers, the sol command and the Python package, in /usr/local (root; DESTDIR is respected)
@@ -118,4 +119,4 @@ format: setup
 	.venv/bin/ruff format -q .
 
 clean:
-	rm -rf build build-asan build-tsan build-clang build-fuzz build-replay python/sol/_core.abi3.so
+	rm -rf build build-asan build-tsan build-clang build-fuzz build-replay python/sol/_core.abi3.so python/sol/libsol_ort.so

@@ -39,6 +39,7 @@ MAY = {
     "src/doctor": EVERYTHING,
     "src/deploy": [*EVERYTHING, "deploy"],
     "src/onnx": ["sol", "base", "onnx"],  # a frontend: the public interface, and the base for errors and arenas
+    "src/ort": ["sol", "base", "onnx", "ort"],  # a frontend, too: it hands ONNX models to the reader
     "cli": ["sol"],
     "python/sol": ["sol"],
 }

@@ -66,6 +66,14 @@ struct sol_onnx_options {
      * and the shapes of these arrays are examples. name NULL: as in sol_onnx_shape; data NULL: it is not known. */
     int noffered;
     const struct sol_onnx_value *offered;
+    /* Initializers that the file lacks. Their data is not copied: it has to live as long as the model and its weights.
+     */
+    int nweights;
+    const struct sol_onnx_value *weights;
+    /* Called before a load fails, for each node of the model's own graph that cannot be translated, by its number;
+     * nodes that depend on it are not looked at. NULL: nobody asks. */
+    void (*on_rejected)(void *user, int node, const char *why);
+    void *user;
 };
 
 /* Options may be NULL. Errors: IO (file), INVALID (damaged model), UNSUPPORTED (lists all unsupported nodes). */

@@ -23,7 +23,7 @@ from sol.parsed import NUMPY as _NUMPY
 from sol.programs import Programs
 from sol.report import Dimension, Report
 
-__all__ = [*_sol.__all__, "Network", "load"]
+__all__ = [*_sol.__all__, "Network", "load", "provider_path"]
 
 Shapes = dict[str, tuple[int, ...]]
 Call = Mapping[str, tuple[tuple[int, ...], bytes | None]]  # by input: its shape, and its data if there is little
@@ -673,6 +673,15 @@ def _said(network: Network, arguments: Mapping[str, Any]) -> dict[str, int]:
             elif not value.varies(axis):
                 found[_open_name(i, axis)] = int(value.shape[axis])
     return found
+
+
+def provider_path() -> str:
+    """The path of SOL's execution provider for ONNX Runtime (1.24 or later):
+    `onnxruntime.register_execution_provider_library("SOL", sol.onnx.provider_path())`. Raises FileNotFoundError."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libsol_ort.so")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: SOL's provider for ONNX Runtime is not there; install SOL again, or run make")
+    return path
 
 
 def __getattr__(name: str) -> Any:

@@ -39,7 +39,11 @@ static sol_status translate_once(struct sol_onnx *model, const char *folder, con
     const bool values = status && values_resolve(&r);
     if (values) found->dims.dims.n = found->sizes.n = 0; /* the arrays of the call say other sizes for the example */
     *out_again = values || (status && (found_resolve(&r) || (r.free_dims && vary_resolve(&r))));
-    return status && !*out_again ? ctx_fail(r.ctx, status, "%s", vary_named(&r, sol_error(r.ctx))) : status;
+    if (!status || *out_again) return status;
+    ctx_fail(r.ctx, status, "%s", vary_named(&r, sol_error(r.ctx)));
+    for (int i = 0; i < r.rejected.n; i++)
+        options->on_rejected(options->user, r.rejected.at[i].node, vary_named(&r, r.rejected.at[i].why));
+    return status;
 }
 
 /* Which sizes cannot vary, and which values of a call are needed, is found out by trying: the model is read again with

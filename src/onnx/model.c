@@ -126,6 +126,25 @@ sol_status scope_define(struct reader *r, struct scope *s, const char *name, str
     return SOL_OK;
 }
 
+/* Initializers in the caller's memory. */
+static sol_status add_given_weights(struct reader *r, struct scope *s)
+{
+    for (int i = 0; r->options && i < r->options->nweights; i++) {
+        const struct sol_onnx_value *w = &r->options->weights[i];
+        struct data d = {.dtype = w->dtype, .ndim = w->ndim, .at = w->data};
+        if (w->ndim < 0 || w->ndim > SOL_MAX_DIMS)
+            return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "initializer '%s': expected at most %d dimensions, got %d",
+                            w->name, SOL_MAX_DIMS, w->ndim);
+        memcpy(d.shape, w->shape, (size_t)w->ndim * sizeof *d.shape);
+        if (shape_elements(r->ctx, d.ndim, d.shape, &d.elements))
+            return ctx_where(r->ctx, SOL_ERR_INVALID, "initializer '%s': ", w->name);
+        struct value *v = value_of_data(r, w->name, &d);
+        v->initializer = true;
+        TRY(scope_define(r, s, w->name, v));
+    }
+    return ctx_check(r->ctx);
+}
+
 static sol_status add_initializers(struct reader *r, struct scope *s, const Onnx__Graph *g)
 {
     for (size_t i = 0; i < g->n_initializer; i++) {
@@ -379,6 +398,14 @@ static const char *label_of(struct reader *r, const Onnx__Node *m)
     return arena_strdup(r->arena, text_or_empty(m->op_type));
 }
 
+/* Notes the node of the model's own graph that is, or contains, the node of the last error. */
+static void note_rejected(struct reader *r, const char *what)
+{
+    if (!r->options || !r->options->on_rejected) return;
+    const struct rejected_node made = {r->top, arena_printf(r->arena, "%s: %s", what, sol_error(r->ctx))};
+    if (!r->rejected.n || r->rejected.at[r->rejected.n - 1].node != r->top) PUSH(r->arena, r->rejected, made);
+}
+
 static sol_status translate_node(struct reader *r, struct scope *s, size_t index, const Onnx__Node *m)
 {
     struct node n = {.r = r, .scope = s, .message = m, .label = label_of(r, m)};
@@ -388,7 +415,9 @@ static sol_status translate_node(struct reader *r, struct scope *s, size_t index
     n.seen = NEW_ARRAY(r->arena, bool, m->n_attribute);
     n.where = arena_printf(r->arena, "%snode %zu", s->place, index);
     TRY(ctx_check(r->ctx));
+    if (!s->outer && !s->call) r->top = (int)index;
     sol_status status = translate(&n, &what);
+    if (status == SOL_ERR_UNSUPPORTED || status == SOL_ERR_INVALID) note_rejected(r, what);
     if (status == SOL_ERR_UNSUPPORTED) {
         problem_add(r, what, arena_printf(r->arena, "%s '%.80s'", n.where, n.label));
         for (int i = 0; i < n.nout; i++) n.out[i] = (struct value){.rejected = true};
@@ -451,6 +480,7 @@ sol_status model_translate(struct reader *r)
     TRY(sol_graph_create(r->ctx, text_or_empty(g->name), &r->graph));
     r->model->graph = r->graph;
     TRY(add_initializers(r, &top, g));
+    TRY(add_given_weights(r, &top));
     TRY(scope_add_inputs(r, &top, g));
     TRY(translate_nodes(r, &top, g->n_node, g->node));
     TRY(problems_report(r));

@@ -131,6 +131,10 @@ struct wanted_value {
 struct wanted {
     VECTOR(struct wanted_value) values; /* found out by earlier readings */
 };
+struct rejected_node {
+    int node; /* its number in the model's own graph */
+    const char *why;
+};
 struct reader { /* lives while the model is loaded */
     struct sol_onnx *model;
     struct sol_ctx *ctx;
@@ -146,6 +150,8 @@ struct reader { /* lives while the model is loaded */
     struct map *counts;    /* operators by name */
     int64_t nodes;         /* translated so far: functions that call functions may be many more than the file is long */
     VECTOR(struct problem *) problems;
+    VECTOR(struct rejected_node) rejected;
+    int top;               /* the number of the present node of the model's own graph */
     bool located; /* the error says which node it belongs to */
     struct wanted *wanted;
     VECTOR(const char *) small;  /* inputs whose values a call may tell, by bit */
