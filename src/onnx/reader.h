@@ -151,7 +151,7 @@ struct reader { /* lives while the model is loaded */
     int64_t nodes;         /* translated so far: functions that call functions may be many more than the file is long */
     VECTOR(struct problem *) problems;
     VECTOR(struct rejected_node) rejected;
-    int top;               /* the number of the present node of the model's own graph */
+    int top;      /* the number of the present node of the model's own graph */
     bool located; /* the error says which node it belongs to */
     struct wanted *wanted;
     VECTOR(const char *) small;  /* inputs whose values a call may tell, by bit */

@@ -50,10 +50,10 @@ enum { /* OrtOpAttrType */
        ORT_ATTR_TENSOR
 };
 
-#define X(i, name, result, parameters)        \
-    struct {                                  \
-        void (*before_##name[i])(void);       \
-        result(*name) parameters;             \
+#define X(i, name, result, parameters)  \
+    struct {                            \
+        void (*before_##name[i])(void); \
+        result(*name) parameters;       \
     };
 union ort_api {
 #include "ort/api.def"

@@ -95,8 +95,7 @@ static void on_rejected(void *user, int node, const char *why)
 static sol_status try_cluster(const struct provider *p, struct ort_graph *g, int n, const int *index, bool *out_good)
 {
     struct answer answer = {.graph = g, .index = index};
-    struct sol_onnx_options options = {
-        .size = sizeof options, .vary = 1, .on_rejected = on_rejected, .user = &answer};
+    struct sol_onnx_options options = {.size = sizeof options, .vary = 1, .on_rejected = on_rejected, .user = &answer};
     struct ort_model m;
     struct sol_onnx *model = NULL;
     *out_good = check_inputs(g, n, index);
@@ -145,7 +144,8 @@ static void put_rejected(struct text *t, const struct ort_graph *g, int first)
         same += equal;
     }
     const char *label = *n->message->name || !n->nout || !n->out[0] ? n->message->name : n->out[0]->name;
-    text_put(t, "\n  %s%s%.80s '%.80s'", n->message->domain, *n->message->domain ? "." : "", n->message->op_type, label);
+    text_put(t, "\n  %s%s%.80s '%.80s'", n->message->domain, *n->message->domain ? "." : "", n->message->op_type,
+             label);
     if (same > 1) text_put(t, " and %d more", same - 1);
     text_put(t, ": %.300s", n->why);
 }
@@ -177,9 +177,22 @@ static sol_status answer(const struct provider *p, const struct ort_graph *g, in
         for (int k = 0; k < n; k++) handles[k] = g->node[index[k]].handle;
         programs += n > 0;
         if (n)
-            TRY(provider_check(p, p->api->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(info, handles, (size_t)n, NULL)));
+            TRY(provider_check(p,
+                               p->api->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(info, handles, (size_t)n, NULL)));
     }
     report(p, g, programs);
+    return SOL_OK;
+}
+
+/* Does ONNX Runtime run the graph as it is? The body of a SequenceMap is a part of a function, which ONNX Runtime
+ * inlines later; it then rejects programs in it. */
+static sol_status is_run(const struct provider *p, const struct OrtGraph *graph, bool *out)
+{
+    const struct OrtNode *parent = NULL;
+    const char *kind = "";
+    TRY(provider_check(p, p->api->Graph_GetParentNode(graph, &parent)));
+    if (parent) TRY(provider_check(p, p->api->Node_GetOperatorType(parent, &kind)));
+    *out = !parent || !strcmp(kind, "If") || !strcmp(kind, "Loop") || !strcmp(kind, "Scan");
     return SOL_OK;
 }
 
@@ -190,10 +203,12 @@ struct OrtStatus *provider_capability(struct OrtEp *ep, const struct OrtGraph *g
     struct arena *a = arena_create(p->ctx);
     struct ort_graph g;
     int clusters = 0;
+    bool run = false;
     if (!a) return provider_fail(p, SOL_ERR_NOMEM);
-    sol_status status = graph_read(p, a, graph, &g);
-    if (!status) status = choose(p, &g, &clusters);
-    if (!status) status = answer(p, &g, clusters, info);
+    sol_status status = is_run(p, graph, &run);
+    if (!status && run) status = graph_read(p, a, graph, &g);
+    if (!status && run) status = choose(p, &g, &clusters);
+    if (!status && run) status = answer(p, &g, clusters, info);
     struct OrtStatus *result = status ? provider_fail(p, status) : NULL;
     arena_destroy(a);
     return result;

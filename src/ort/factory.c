@@ -44,7 +44,12 @@ void provider_log(const struct provider *p, int severity, const char *text)
 static void log_line(void *user, int level, const char *line)
 {
     const struct provider *p = user;
-    provider_log(p, level == LOG_ERROR ? ORT_ERROR : level == LOG_WARN ? ORT_WARNING : level == LOG_INFO ? ORT_INFO : ORT_VERBOSE, line);
+    provider_log(p,
+                 level == LOG_ERROR  ? ORT_ERROR
+                 : level == LOG_WARN ? ORT_WARNING
+                 : level == LOG_INFO ? ORT_INFO
+                                     : ORT_VERBOSE,
+                 line);
 }
 
 static void no_progress(void *user, const char *what, int done, int total) /* the terminal is the application's */
@@ -102,8 +107,7 @@ static struct OrtStatus *create_ep(struct OrtEpFactory *self, const struct OrtHa
                                   .ReleaseNodeComputeInfos = provider_release},
                            .api = api,
                            .logger = logger};
-    const struct sol_ctx_options made = {
-        .size = sizeof made, .log = log_line, .progress = no_progress, .user = p};
+    const struct sol_ctx_options made = {.size = sizeof made, .log = log_line, .progress = no_progress, .user = p};
     if (sol_ctx_create(&made, &p->ctx)) {
         free(p);
         return api->CreateStatus(ORT_FAIL, "SOL: no memory for a context");

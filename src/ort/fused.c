@@ -418,8 +418,7 @@ static sol_status keep_model(struct fused *f, const struct ort_model *m, const s
     for (int i = 0; i < f->ninput; i++) {
         f->input[i] = arena_strdup(a, m->input[i]->name);
         f->input_place[i] = find_name(n, inputs, f->input[i]);
-        if (f->input_place[i] < 0)
-            return ctx_fail(p->ctx, SOL_ERR_INTERNAL, "the node has no input '%s'", f->input[i]);
+        if (f->input_place[i] < 0) return ctx_fail(p->ctx, SOL_ERR_INTERNAL, "the node has no input '%s'", f->input[i]);
     }
     return ctx_check(p->ctx);
 }
@@ -452,8 +451,10 @@ static sol_status fused_create(const struct provider *p, const struct OrtGraph *
         free(f);
         return ctx_fail(p->ctx, SOL_ERR_NOMEM, "no memory for a program");
     }
-    f->info = (struct OrtNodeComputeInfo){
-        .version = ORT_VERSION, .CreateState = create_state, .Compute = provider_compute, .ReleaseState = release_state};
+    f->info = (struct OrtNodeComputeInfo){.version = ORT_VERSION,
+                                          .CreateState = create_state,
+                                          .Compute = provider_compute,
+                                          .ReleaseState = release_state};
     f->provider = p;
     pthread_mutex_init(&f->lock, NULL);
     pthread_mutex_init(&f->compile, NULL);

@@ -32,7 +32,8 @@ static sol_status read_initializer(const struct provider *p, const struct OrtVal
     enum sol_dtype dtype;
     bool constant;
     CALL(ValueInfo_IsConstantInitializer, from, &constant);
-    if (!constant || dtype_read(p->ctx, v->type, v->name, &dtype)) return SOL_OK; /* of another type: no node takes it */
+    if (!constant || dtype_read(p->ctx, v->type, v->name, &dtype))
+        return SOL_OK; /* of another type: no node takes it */
     CALL(ValueInfo_GetInitializerValue, from, &value);
     if (value) CALL(GetTensorData, value, &v->data);
     return SOL_OK;
@@ -83,7 +84,8 @@ static sol_status read_tensor(const struct provider *p, struct arena *a, const s
     int type;
     enum sol_dtype dtype;
     CALL(OpAttr_GetTensorAttributeAsOrtValue, from, &value);
-    sol_status status = provider_check(p, p->api->GetTensorElementTypeAndShapeDataReference(value, &type, &shape, &ndim));
+    sol_status status =
+        provider_check(p, p->api->GetTensorElementTypeAndShapeDataReference(value, &type, &shape, &ndim));
     if (!status) status = dtype_read(p->ctx, type, m->name, &dtype);
     if (!status) status = provider_check(p, p->api->GetTensorSizeInBytes(value, &bytes));
     if (!status) status = provider_check(p, p->api->GetTensorData(value, &data));
@@ -135,9 +137,9 @@ static sol_status read_numbers(const struct provider *p, struct arena *a, const 
 static sol_status read_attribute(const struct provider *p, struct arena *a, const struct OrtOpAttr *from,
                                  Onnx__Attribute **out)
 {
-    static const unsigned char numbers[] = {[ORT_ATTR_INT] = 2,    [ORT_ATTR_INTS] = 7,   [ORT_ATTR_FLOAT] = 1,
-                                            [ORT_ATTR_FLOATS] = 6, [ORT_ATTR_STRING] = 3, [ORT_ATTR_STRINGS] = 8,
-                                            [ORT_ATTR_TENSOR] = 4}; /* of a file */
+    static const unsigned char numbers[] = {
+        [ORT_ATTR_INT] = 2,    [ORT_ATTR_INTS] = 7,    [ORT_ATTR_FLOAT] = 1, [ORT_ATTR_FLOATS] = 6,
+        [ORT_ATTR_STRING] = 3, [ORT_ATTR_STRINGS] = 8, [ORT_ATTR_TENSOR] = 4}; /* of a file */
     Onnx__Attribute *m = *out = NEW(a, Onnx__Attribute);
     const char *name;
     int type;
@@ -326,7 +328,8 @@ static void find_borders(const struct ort_graph *g, int n, const int *index, str
     m->output = outputs.at, m->noutput = outputs.n;
 }
 
-sol_status graph_model(const struct provider *p, const struct ort_graph *g, int n, const int *index, struct ort_model *out)
+sol_status graph_model(const struct provider *p, const struct ort_graph *g, int n, const int *index,
+                       struct ort_model *out)
 {
     struct arena *a = g->arena;
     Onnx__Model model;

@@ -42,8 +42,8 @@ struct ort_node {
     Onnx__Node *message;
     int nin, nout;
     struct ort_value **in, **out; /* NULL: missing */
-    const char *why;          /* why SOL does not take it; NULL: it does */
-    int cluster;              /* among those that it takes */
+    const char *why;              /* why SOL does not take it; NULL: it does */
+    int cluster;                  /* among those that it takes */
 };
 struct ort_graph {
     struct arena *arena;
@@ -60,7 +60,8 @@ struct ort_model { /* an ONNX model of some nodes */
     struct ort_value **weight, **input, **output; /* weights: initializers that the model lacks */
 };
 /* The model of the nodes `index`, in this order. It lives in the graph's arena. */
-sol_status graph_model(const struct provider *p, const struct ort_graph *g, int n, const int *index, struct ort_model *out);
+sol_status graph_model(const struct provider *p, const struct ort_graph *g, int n, const int *index,
+                       struct ort_model *out);
 /* The weights as options of the reader; they live in the arena. */
 sol_status model_weights(const struct provider *p, struct arena *a, const struct ort_model *m,
                          const struct sol_onnx_value **out);

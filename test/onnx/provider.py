@@ -12,9 +12,9 @@ import sys
 import backend
 import numpy as np
 import onnxruntime as ort
+import sol.onnx
 
 import onnx
-import sol.onnx
 
 RECORD = "session.record_ep_graph_assignment_info"
 OPTIONS = {"autotune": "off", "machine": "assumed", "threads": "2"}
@@ -34,7 +34,7 @@ def session(model: bytes | str, severity: int = 3, **more: str) -> ort.Inference
     options.log_severity_level = severity
     options.add_session_config_entry(RECORD, "1")
     options.add_provider_for_devices(devices(), {**OPTIONS, **more})
-    return ort.InferenceSession(model, sess_options=options)
+    return ort.InferenceSession(model, sess_options=options, enable_fallback=0)  # an error of SOL is one
 
 
 def plain(model: bytes | str) -> ort.InferenceSession:
