@@ -17,10 +17,14 @@ def listing(folder: Path, pattern: str, prefix: str = "") -> list[str]:
     return sorted(prefix + p.name for p in folder.glob(pattern) if not p.name.endswith(".pb-c.c"))
 
 
+OTHERS = {"ort": "ort_sources = files("}  # folders of a library of their own
+
+
 def tables() -> list[tuple[Path, str, list[str], str]]:
     """(meson.build, the text in front of a list, what the list should hold, the bracket that closes it)"""
     found = [
-        (f, "sol_sources += files(", listing(f.parent, "*.c"), ")") for f in sorted(ROOT.glob("src/*/meson.build"))
+        (f, OTHERS.get(f.parent.name, "sol_sources += files("), listing(f.parent, "*.c"), ")")
+        for f in sorted(ROOT.glob("src/*/meson.build"))
     ]
     python = ROOT / "python/meson.build"
     package = ROOT / "python/sol"

@@ -218,7 +218,7 @@ def test_wrong_sizes():
 def test_index_out_of_range():
     blob = model([("Gather", ["x", "i"], ["y"])], [("x", F, [4]), ("i", I64, [1])], [("y", F, [1])])
     s = provider.session(blob)
-    with pytest.raises(Exception, match="SOL: .*index"):
+    with pytest.raises(Exception, match=r"SOL: .*index"):
         s.run(None, {"x": rand(4), "i": np.array([9])})
 
 
