@@ -54,6 +54,10 @@ class Options(ctypes.Structure):
         ("limits", c_void_p),
         ("noffered", c_int),
         ("offered", POINTER(Value)),
+        ("nweights", c_int),
+        ("weights", POINTER(Value)),
+        ("on_rejected", c_void_p),
+        ("user", c_void_p),
     ]
 
 
