@@ -179,7 +179,7 @@ def wanted(names: list[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", help="NAME or NAME@BATCH; odd: those of odd.py")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS)
+    parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS, "sol-onnxruntime"])
     parser.add_argument("--train", action="store_true", help="steps of training instead of inference")
     parser.add_argument("--batch", type=int, help="1; in training 16 (vgg16 8, mlp 64)")
     parser.add_argument("--threads", type=int, default=2)

@@ -17,7 +17,7 @@ TITLES = {
     "resnext50_32x4d": "ResNeXt-50", "wide_resnet50_2": "Wide ResNet-50", "mlp": "MLP, 3 x 8192",
     "sol": "SOL", "eager": "PyTorch eager", "eager-last": "PyTorch eager, channels last", "compile": "torch.compile",
     "compile-frozen": "torch.compile, frozen",
-    "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
+    "onnxruntime": "ONNX Runtime", "sol-onnxruntime": "SOL in ONNX Runtime", "openvino": "OpenVINO",
 }  # fmt: skip
 
 Table = dict[str, dict[str, float]]  # milliseconds by network and system, in drawing order

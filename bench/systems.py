@@ -87,6 +87,19 @@ def onnxruntime(name: str, batch: int, threads: int) -> Run:
     return lambda: session.run(None, feed)
 
 
+def onnxruntime_sol(name: str, batch: int, threads: int) -> Run:
+    """ONNX Runtime with SOL's execution provider."""
+    import onnxruntime as ort
+    import sol.onnx
+
+    ort.register_execution_provider_library("SOL", sol.onnx.provider_path())
+    options = ort.SessionOptions()
+    options.add_provider_for_devices([d for d in ort.get_ep_devices() if d.ep_name == "SOL"], {"threads": str(threads)})
+    session = ort.InferenceSession(str(exported(name, batch)), options, enable_fallback=0)
+    feed = {session.get_inputs()[0].name: networks.sample(name, batch).numpy()}
+    return lambda: session.run(None, feed)
+
+
 def openvino(name: str, batch: int, threads: int) -> Run:
     import openvino as ov
 
@@ -139,6 +152,7 @@ SYSTEMS: dict[str, Callable[[str, int, int], Run]] = {
     "compile": compiled,
     "compile-frozen": compiled_frozen,
     "onnxruntime": onnxruntime,
+    "sol-onnxruntime": onnxruntime_sol,
     "openvino": openvino,
     "ncnn": ncnn,
 }

@@ -1,7 +1,7 @@
 """ONNX's backend cases through ONNX Runtime with SOL's execution provider, compared with ONNX Runtime's own processor.
 
 `python test/onnx/provider.py` runs all of them and prints how many nodes SOL takes, by operator; `--match TEXT` selects,
-`--show` prints each node that ONNX Runtime keeps."""
+`--show` prints each node that ONNX Runtime keeps, `--networks resnet50` runs networks of the bench."""
 
 import argparse
 import collections
@@ -129,14 +129,40 @@ def every(cases):
         child.join()
 
 
+def networks(names: list[str]) -> int:
+    """Networks of the bench: nodes that SOL takes, and the largest difference in units of the largest result."""
+    sys.path.insert(0, str(backend.sol_c.ROOT / "bench"))
+    import networks as bench
+    import systems
+
+    bad = 0
+    for name in names:
+        path = str(systems.exported(name, 1))
+        s, plain_s = session(path), plain(path)
+        feed = {s.get_inputs()[0].name: bench.sample(name).numpy()}
+        ours, theirs = taken(s)
+        got, expected = s.run(None, feed)[0], plain_s.run(None, feed)[0]
+        error = np.abs(got - expected).max() / np.abs(expected).max()
+        print(
+            f"{name}: SOL takes {len(ours)} of {len(ours) + len(theirs)} nodes {theirs or ''}; error {error:.1e}",
+            flush=True,
+        )
+        bad += not error < 1e-4
+    return bad
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--match", default="")
     parser.add_argument("--every", type=int, default=1, help="only each nth case")
+    parser.add_argument("--first", type=int, default=0, help="from this case on")
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--networks", nargs="+", help="networks of the bench instead of cases: resnet50 mobilenet_v2")
     args = parser.parse_args()
+    if args.networks:
+        return networks(args.networks)
     count, ours, theirs, all_ours = collections.Counter(), collections.Counter(), collections.Counter(), 0
-    for r in every(backend.collect(args.match)[:: args.every]):
+    for r in every(backend.collect(args.match)[args.first :: args.every]):
         count[r.state] += 1
         ours.update(r.ours)
         theirs.update(r.theirs)
