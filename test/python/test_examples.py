@@ -17,7 +17,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LARGEST = {"onnx_numpy.py": 1e-5, "onnxruntime_provider.py": 1e-5, "pytorch_model.py": 1e-5}  # difference from NumPy, from PyTorch
+# difference from NumPy, from PyTorch
+LARGEST = {"onnx_numpy.py": 1e-5, "onnxruntime_provider.py": 1e-5, "pytorch_model.py": 1e-5}
 
 
 def environment(**more: str) -> dict[str, str]:
