@@ -8,7 +8,7 @@
 #include "_dlpack.h"
 #include "pytorch/native/native.h"
 
-enum { MOST_DEVICES = 64 };
+enum { MOST_DEVICES = 127 }; /* PyTorch numbers them in 8 bits */
 
 static struct {
     struct sol_native table;
@@ -270,6 +270,9 @@ static PyObject *begin(PyObject *self, PyObject *args)
     PyObject *fallbacks, *capsule;
     (void)self;
     if (!PyArg_ParseTuple(args, "siO!O", &type, &devices, &PyDict_Type, &fallbacks, &capsule)) return NULL;
+    if (devices > MOST_DEVICES)
+        return PyErr_Format(core.error[SOL_ERR_INVALID], "native_begin: expected at most %d devices, got %d",
+                            MOST_DEVICES, devices);
     native.api = PyCapsule_GetPointer(capsule, DL_EXCHANGE_CAPSULE); /* it lives as long as the process */
     if (!native.api) return NULL;
     if (native.api->header.major != 1 || !native.api->view)
@@ -279,7 +282,7 @@ static PyObject *begin(PyObject *self, PyObject *args)
     Py_INCREF(fallbacks);
     native.fallbacks = fallbacks;
     native.table = (struct sol_native){.size = sizeof native.table,
-                                       .devices = devices < MOST_DEVICES ? devices : MOST_DEVICES,
+                                       .devices = devices,
                                        .alloc = alloc_at,
                                        .free = free_at,
                                        .write = write_at,

@@ -22,6 +22,7 @@ import copy, json, sys, torch, sol
 assert torch._C._get_privateuse1_backend_name() == "privateuseone"  # nothing is claimed before it is asked for
 import sol.native, traceback
 from torch import nn
+from torch.utils import _pytree as pytree
 for line in sys.stdin:
     torch.manual_seed(1)
     torch.sol.reset_fallbacks()
@@ -167,6 +168,155 @@ TRAINING = """
 @pytest.mark.parametrize("env", DEVICES[:1])
 def test_training(run, env):
     run(TRAINING, env)
+
+
+RECURRENT = """
+    for kind in (nn.RNN, nn.GRU, nn.LSTM):
+        for more in ({}, {"num_layers": 2, "bidirectional": True, "batch_first": True}, {"bias": False}):
+            m = kind(4, 5, **more).double()
+            there = copy.deepcopy(m).to("sol")
+            x = torch.randn(3, 2, 4).double().requires_grad_()
+            y = x.detach().to("sol").requires_grad_()
+            out, got = m(x), there(y)
+            torch.testing.assert_close(pytree.tree_map(lambda t: t.cpu(), got), out)
+            sum(t.sin().sum() for t in pytree.tree_leaves(out)).backward()
+            sum(t.sin().sum() for t in pytree.tree_leaves(got)).backward()
+            torch.testing.assert_close(y.grad.cpu(), x.grad)
+            for a, b in zip(m.parameters(), there.parameters()):
+                torch.testing.assert_close(b.grad.cpu(), a.grad)
+    for kind in (nn.RNNCell, nn.GRUCell, nn.LSTMCell):
+        m = kind(4, 5)
+        torch.testing.assert_close(
+            pytree.tree_map(lambda t: t.cpu(), copy.deepcopy(m).to("sol")(y.float()[0])), m(x.float()[0])
+        )
+    assert not torch.sol.fallbacks(), torch.sol.fallbacks()
+"""
+
+
+def test_recurrent_layers_that_are_not_optimized(run):
+    run(RECURRENT)
+
+
+def test_an_operator_without_any_kernel_is_named(run):
+    run(
+        """
+        x = torch.ones(3, device="sol")
+        try:
+            torch.ops.aten._cudnn_rnn_flatten_weight([x], 1, 1, 1, 1, 1, 1, True, False)
+            raise AssertionError("expected an error")
+        except sol.UnsupportedError as e:
+            assert str(e).startswith("aten::_cudnn_rnn_flatten_weight: there is no kernel") and "\\n" not in str(e), e
+        """
+    )
+
+
+def test_copies_between_views(run):
+    run(
+        """
+        x = torch.randn(6, 5)
+        y = x.to("sol")
+        z, w = y.clone(), x.clone()
+        before = torch.sol.counts()["waits"]
+        for t, a in ((z, y), (w, x)):
+            t[:, 0] = 7
+            t[1:3, ::2] = a[:2, ::2]
+            t[:, 1:] = t[:, :-1].clone()
+            t[3:5] = a[2:4].flip(1)
+            t[:, ::2].zero_()
+            t[4] = torch.arange(5)
+            t.t()[1:3] = a.t()[:1]
+        kept = y.t().contiguous()
+        assert torch.sol.counts()["waits"] == before and not torch.sol.fallbacks(), torch.sol.fallbacks()
+        assert torch.equal(z.cpu(), w) and torch.equal(kept.cpu(), x.t())
+        moved = y.clone()
+        moved[:, 1:].copy_(moved[:, :-1])  # as if the source were read first
+        assert torch.equal(moved.cpu()[:, 1:], x[:, :-1])
+        try:
+            y[1:].copy_(y[:-1])
+            raise AssertionError("expected an error")
+        except RuntimeError as e:
+            assert "single memory location" in str(e), e
+        c = torch.randn(3, 4, dtype=torch.complex64)
+        assert torch.equal(c.to("sol").conj().t().contiguous().cpu(), c.conj().t().contiguous())
+        """
+    )
+
+
+@pytest.mark.parametrize("env", DEVICES)
+def test_views_with_many_pieces_are_networks(run, env):
+    run(
+        """
+        views = (
+            lambda t: t[:, ::2], lambda t: t[::3, 1:4], lambda t: t.permute(2, 0, 1)[1:, :, ::2], lambda t: t[:, :, 1],
+            lambda t: t[:, 2:5, ::2].transpose(0, 2), lambda t: t[::2].unsqueeze(1), lambda t: t.diagonal(0, 1, 2),
+        )
+        for dtype, view in zip((torch.float32, torch.int64, torch.bool) * 3, views):
+            x = (torch.randn(9, 7, 11) * 3).to(dtype)
+            y = x.to("sol")
+            v, w = view(x), view(y)
+            assert torch.equal(w.contiguous().cpu(), v.contiguous())
+            assert torch.equal(w.to(torch.float64).cpu(), v.to(torch.float64))
+            torch.testing.assert_close(w.float().sum(-1).cpu(), v.float().sum(-1))
+            given = torch.randn(v.shape) * 3
+            w.copy_(given.to("sol"))
+            v.copy_(given)
+            assert torch.equal(y.cpu(), x)
+            for t in (v, w):
+                t.logical_not_() if dtype == torch.bool else t.add_(1)
+                t[:1].fill_(1)
+            assert torch.equal(y.cpu(), x)
+        assert not torch.sol.fallbacks(), torch.sol.fallbacks()
+        """,
+        env,
+    )
+
+
+def test_sizes_and_storages(run):
+    run(
+        """
+        x = torch.randn(2, 3, 4, 4).to("sol").to(memory_format=torch.channels_last)
+        assert x.resize_(2, 3, 4, 4).stride() == (48, 1, 12, 3)
+        assert x.resize_(2, 3).stride() == (3, 1)
+        a = torch.arange(6.0).to("sol")
+        part = torch.empty(0, device="sol").set_(a.untyped_storage(), 2, (2, 2), (2, 1))
+        assert torch.equal(part.cpu(), torch.tensor([[2.0, 3], [4, 5]]))
+        more = torch.empty(0, device="sol").set_(a.untyped_storage(), 1, (3, 4), (4, 1))  # grows the storage
+        assert a.untyped_storage().nbytes() == 13 * 4
+        more.fill_(3)
+        assert more.cpu().sum() == 36 and a.cpu()[0] == 0
+        """
+    )
+
+
+def test_tensors_of_other_devices(run):
+    run(
+        """
+        a, nothing = torch.ones(3, device="sol"), torch.ones(3, device="meta")
+        for copies in (lambda: nothing.to("sol"), lambda: a.copy_(nothing)):
+            try:
+                copies()
+                raise AssertionError("expected an error")
+            except NotImplementedError as e:
+                assert "no data" in str(e), e
+        assert nothing.copy_(a) is nothing and a.to("meta").is_meta
+        try:
+            a + nothing
+            raise AssertionError("expected an error")
+        except RuntimeError as e:
+            assert "meta" in str(e) and "sol:0" in str(e), e
+        """
+    )
+
+
+def test_many_devices():
+    p = Process({"SOL_DEVICE": "far", "SOL_DEVICE_OPTIONS": "far.devices=150"})
+    error = p.run(
+        """
+        assert torch.sol.device_count() == 127  # PyTorch cannot number more
+        assert torch.ones(3, device="sol:126").add(1).cpu().sum() == 6
+        """
+    )
+    assert p.end() == 0 and not error, error
 
 
 def test_two_devices(run):

@@ -1,4 +1,4 @@
-"""Translates operators that are missing from the table through PyTorch's decompositions."""
+"""Translates operators that are missing from the table through decompositions, PyTorch's and those of cells.py."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from . import cells
 from .problems import place
 from .sizes import Sizes
 
@@ -45,14 +46,14 @@ def decompose(node: torch.fx.Node, sizes: Sizes | None) -> torch.fx.GraphModule 
 
 
 def rule(target: Any) -> Any:
-    """A function that computes an operator with others. None: PyTorch has none."""
+    """A function that computes an operator with others. None: there is none."""
     implicit = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     return target.decompose if implicit else _rules().get(target)
 
 
 @functools.cache
 def _rules() -> dict[Any, Any]:
-    return dict(torch._decomp.core_aten_decompositions().items())
+    return {**torch._decomp.core_aten_decompositions(), **cells.RULES}
 
 
 def all_tensors(node: torch.fx.Node) -> list[torch.fx.Node]:

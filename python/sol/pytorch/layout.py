@@ -23,7 +23,7 @@ class Layout:
         """The layout of a tensor, real, traced or Shaped."""
         shape, strides = tuple(t.shape), tuple(t.stride())
         if t.is_contiguous() or 0 in shape:
-            return Layout(shape, _row_major(shape), tuple(range(len(shape))), (), True)
+            return Layout(shape, row_major(shape), tuple(range(len(shape))), (), True)
         repeated = tuple(d for d, (n, s) in enumerate(zip(shape, strides, strict=True)) if s == 0 and n not in (0, 1))
         sizes = [1 if d in repeated else n for d, n in enumerate(shape)]
         # A dimension of size 1 stays next to the dimension before it, since its position makes no difference.
@@ -53,7 +53,8 @@ class Layout:
         return tuple(self.order.index(d) for d in range(len(self.order)))
 
 
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of row-major data."""
     strides, n = [], 1
     for size in reversed(shape):
         strides.append(n)

@@ -7,11 +7,12 @@ import sys
 
 import torch
 
-from ... import _core
+from ... import _core, log
 from ...device import device
 from . import build, eager, module
 
 NAME = "sol"
+MOST = 127  # devices: PyTorch's numbers have 8 bits
 
 
 def begin() -> None:
@@ -27,6 +28,9 @@ def begin() -> None:
     if not all:
         why = next((d["why"] for d in _core.devices() if d["type"] == kind), "there is no such type")
         raise _core.UnsupportedError(f"sol.native: device {kind}: {why} (sol.devices() lists what is there)")
+    if len(all) > MOST:
+        log.warn(f"sol.native: there are {len(all)} devices of type {kind}: PyTorch can number the first {MOST}")
+        all = all[:MOST]
     library = build.load()
     table = _core.native_begin(kind, len(all), module.counted, torch.Tensor.__dlpack_c_exchange_api__)
     library.sol_native_begin.argtypes = [ctypes.c_void_p]

@@ -29,7 +29,7 @@ _known: dict[Any, Single | str] = {}  # calls by key; a text: why SOL rejects it
 _operators: dict[Any, _Operator] = {}
 _sizes: dict[Any, list[Any]] = {}  # of results that `out=` is too small for
 _numbers: dict[Any, torch.Tensor] = {}
-_lays: dict[Any, bool] = {}
+_gaps: set[Any] = set()  # keys of calls whose tensors with gaps are copied first
 
 # What PyTorch calls on a device that is not its own, and what it calls elsewhere
 _SAME = {aten.convolution_overrideable.default: aten.convolution.default}
@@ -54,7 +54,7 @@ class _Operator:
 class _Call:
     """The arguments of a call that SOL may compute."""
 
-    __slots__ = ("args", "device", "flat", "key", "kwargs", "launched", "of", "targets", "tensors")
+    __slots__ = ("args", "device", "flat", "key", "kwargs", "launched", "of", "parts", "targets", "tensors")
 
     def __init__(self, op: Any, of: _Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.of = of
@@ -79,10 +79,21 @@ class _Call:
             self._launch(of.at_launch, key)
         self._numbers()
         self.flat = of.pointwise and self._alike()
+        self.parts = key
         if not self.flat:
-            self.tensors = [t if _lies_dense(t) else t.contiguous() for t in self.tensors]
+            self.tensors = [t if _can_read(t) else t.contiguous() for t in self.tensors]
+        self.key = self._key()
+
+    def _key(self) -> Any:
         forms = tuple([(t.dtype, t.ndim) if self.flat else (t.dtype, t.shape, t.stride()) for t in self._all()])
-        self.key = (self.device, self.flat, self.launched, tuple(key), forms)
+        return self.device, self.flat, self.launched, tuple(self.parts), forms
+
+    def fill_gaps(self) -> bool:
+        """Copies tensors with gaps. False: there are none."""
+        before = self.tensors
+        self.tensors = [t if _lies_dense(t) else t.contiguous() for t in before]
+        self.key = self._key()
+        return any(t is not b for t, b in zip(self.tensors, before, strict=True))
 
     def _all(self) -> list[torch.Tensor]:
         return self.tensors + self.targets if self.targets else self.tensors
@@ -173,14 +184,12 @@ _BYTES = torch.empty(1, dtype=torch.uint8)
 
 def _lies_dense(t: torch.Tensor) -> bool:
     """Whether a tensor has neither gaps nor repetitions in memory."""
-    if t.is_contiguous():
-        return True
-    key = t.shape, t.stride()
-    found = _lays.get(key)
-    if found is None:
-        layout = single.Layout.of(t)
-        found = _lays[key] = layout.dense and not layout.repeated
-    return found
+    return t.is_contiguous() or single.is_dense(tuple(t.shape), t.stride())
+
+
+def _can_read(t: torch.Tensor) -> bool:
+    """Whether a network can read a tensor where it lies."""
+    return _lies_dense(t) or single.gaps(tuple(t.shape), t.stride()) is not None
 
 
 def _number(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -203,37 +212,67 @@ def _convolution_backward(*args: Any) -> Any:
 
 def run(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Calls an operator for tensors of a device."""
+    call, known = _prepared(op, args, kwargs)
+    if isinstance(known, str):
+        return fall_back(op, call.of.name, known, args, kwargs)
+    if known.host_steps:
+        _core.native_fallback(call.of.name)
+    return _go(call, known)
+
+
+def _prepared(op: Any, args: Any, kwargs: Any) -> tuple[_Call, Single | str]:
+    """A call and its network, or why there is none."""
     of = _operators.get(op)
     if of is None:
         of = _operators[op] = _Operator(op)
-    call = _Call(op, of, args, kwargs)
-    known = _known.get(call.key)
-    if known is None:
+    while True:
+        call = _Call(op, of, args, kwargs)
+        if call.key in _gaps:
+            call.fill_gaps()
+        known = _known.get(call.key)
+        if known is not None:
+            return call, known
         made = _made(call)
-        if made is None:  # not for all sizes at once
-            return run(op, *args, **kwargs)
         if isinstance(made, list):  # sizes of results
             for t, size in zip(call.targets, made, strict=True):
                 t.resize_(size)
-            return run(op, *args, **kwargs)
-        known = made
-    if isinstance(known, str):
-        return fall_back(op, of.name, known, args, kwargs)
-    if known.host_steps:
-        _core.native_fallback(of.name)
-    return _go(call, known)
+        elif made is not None:
+            return call, made
 
 
 def fall_back(op: Any, name: str, why: str, args: Any, kwargs: Any) -> Any:
     """Runs PyTorch's kernel of the processor, which is counted."""
+    if not _on_host(op):
+        raise _core.UnsupportedError(
+            f"{name}: there is no kernel for tensors of device sol: SOL rejects the call ({why}), and PyTorch has no kernel of the "
+            "processor that could take its place"
+        )
     _core.native_fallback(name)
     log.debug(f"{name} runs on the processor: {why}")
-    return op.redispatch(_HOST, *args, **kwargs)
+    return op.redispatch(_HOST, *_with_tensors(op, args), **kwargs)
+
+
+def _with_tensors(op: Any, args: Any) -> Any:
+    """The arguments, with tensors in place of numbers where the operator has tensors: PyTorch gives numbers of Python so."""
+    wide = any(isinstance(a, torch.Tensor) and a.dtype in (torch.float64, torch.complex128) for a in args)
+    return [
+        torch.tensor(a, dtype=torch.float64 if wide and isinstance(a, float) else None)
+        if isinstance(a, bool | int | float | complex) and isinstance(of.type, torch.TensorType)
+        else a
+        for a, of in zip(args, op._schema.arguments, strict=False)
+    ]
+
+
+@functools.cache
+def _on_host(op: Any) -> bool:
+    """Whether PyTorch can run an operator on the processor."""
+    own = op.has_kernel_for_dispatch_key(torch._C.DispatchKey.PrivateUse2)
+    return own or torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), "CPU")
 
 
 def _made(call: _Call) -> Single | str | list[Any] | None:
-    """Compiles a call. A text: why SOL rejects it. A list: the sizes that the tensors of `out=` need. None: there is no network
-    for all sizes."""
+    """Compiles a call. A text: why SOL rejects it. A list: the sizes that the tensors of `out=` need. None: there is another
+    way, which is known now."""
     if call.device is None:
         return "no tensor is on a device"
     if call.key in _sizes:
@@ -263,6 +302,9 @@ def _made(call: _Call) -> Single | str | list[Any] | None:
         if call.flat:
             log.debug(f"{call.of.name}: each new size is compiled: {e}")
             call.of.pointwise = False
+            return None
+        if not call.flat and (key := call.key) and call.fill_gaps():
+            _gaps.add(key)
             return None
         if not isinstance(e, single.REJECTIONS):
             raise
@@ -333,10 +375,50 @@ def _result(result: tuple[str, Any], call: _Call, outputs: Sequence[torch.Tensor
     return outputs[value] if kind == "output" else call.tensors[value] if kind == "argument" else value
 
 
+def _copy(source: torch.Tensor, target: torch.Tensor) -> bool:
+    """Copies between tensors of one device that lie differently, or have different types. False: SOL cannot."""
+    if not _can_read(source):
+        return False
+    if _lies_dense(target):
+        return _try(aten.copy_.default, target, source) is not None
+    found = single.gaps(tuple(target.shape), target.stride())
+    if found is None:
+        return False
+    for d in range(target.ndim):
+        if d not in found.order:  # it repeats, or has one place
+            source, target = source.narrow(d, 0, 1), target.narrow(d, 0, 1)
+    ones = [d for d in range(target.ndim) if d not in found.order]
+    shape = [target.shape[d] for d in found.order]
+    source, target = (t.permute(*found.order, *ones).view(shape) for t in (source, target))
+    rows, *sizes = found.sizes
+    if sizes:  # but for the last row, which has no gap behind it
+        rows, above = rows - 1, source[:-1]
+        target[-1].copy_(source[-1])
+    else:
+        above = source
+    base = target.as_strided((rows, *sizes), single.row_major((rows, *sizes)))
+    made = _try(torch.ops.sol_native.within.default, base, above, list(found.steps))
+    if made is None:
+        return False
+    base.copy_(made)
+    return True
+
+
+def _try(op: Any, *args: Any) -> Any:
+    """The result of a network; None: SOL rejects it."""
+    call, known = _prepared(op, args, {})
+    if isinstance(known, str):
+        log.debug(f"a copy from {list(args[1].shape)} goes through the host: {known}")
+        return None
+    return _go(call, known)
+
+
 def begin() -> list[torch.library.Library]:
     """Makes `run` the kernel of the device. The result must be kept."""
     every, some = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
+    ours = torch.library.Library("sol_native", "IMPL")
     every.fallback(run, "PrivateUse1")
     some.impl("convolution_overrideable", functools.partial(run, aten.convolution_overrideable.default), "PrivateUse1")
     some.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse1")
-    return [every, some]
+    ours.impl("copy", _copy, "PrivateUse1")
+    return [every, some, ours]

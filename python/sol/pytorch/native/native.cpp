@@ -3,9 +3,12 @@
 // All work is done behind the table of native.h. Operators that have no kernel for this device run on the processor.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/convolution.h>
@@ -17,10 +20,12 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
 #include <cstring>
+#include <numeric>
 
 #include "native.h"
 
@@ -244,13 +249,34 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
     return at::detail::empty_strided_generic(size, stride, &allocator, keys, c10::dtype_or_default(type));
 }
 
-const at::Tensor &resize_(const at::Tensor &t, c10::IntArrayRef size, std::optional<at::MemoryFormat> format)
+// Gives a tensor sizes and strides (none: row-major), and its storage the bytes that these need.
+void reshape_to(const at::Tensor &t, c10::IntArrayRef size, at::OptionalIntArrayRef stride)
 {
     auto *impl = t.unsafeGetTensorImpl();
-    const auto bytes = size_t(c10::multiply_integers(size) + impl->storage_offset()) * t.element_size();
-    if (t.storage().nbytes() < bytes) hooks.resizePrivateUse1Bytes(t.storage(), bytes);
-    impl->set_sizes_contiguous(size);
-    if (format) impl->empty_tensor_restride(*format);
+    if (impl->sizes() == size && (!stride || impl->strides() == *stride)) return;
+    if (stride)
+        impl->set_sizes_and_strides(size, *stride);
+    else
+        impl->set_sizes_contiguous(size);
+    const auto bytes =
+        at::detail::computeStorageNbytes(size, impl->strides(), t.element_size(), size_t(impl->storage_offset()));
+    if (impl->numel() && t.storage().nbytes() < bytes) hooks.resizePrivateUse1Bytes(t.storage(), bytes);
+}
+
+const at::Tensor &resize_(const at::Tensor &t, c10::IntArrayRef size, std::optional<at::MemoryFormat> format)
+{
+    reshape_to(t, size, std::nullopt);
+    TORCH_CHECK(!format || *format != at::MemoryFormat::Preserve, "resize_: unsupported memory format ", *format);
+    if (format) t.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+    return t;
+}
+
+at::Tensor &set_storage(at::Tensor &t, at::Storage storage, int64_t offset, c10::IntArrayRef size,
+                        c10::IntArrayRef stride)
+{
+    at::native::checkSetStorage(t, std::move(storage), offset, size, stride);
+    t.unsafeGetTensorImpl()->set_storage_offset(offset);
+    reshape_to(t, size, stride.data() ? at::OptionalIntArrayRef(stride) : std::nullopt);
     return t;
 }
 
@@ -285,9 +311,15 @@ at::Tensor like(const at::Tensor &t)
     return h;
 }
 
+bool is_sol(const at::Tensor &t)
+{
+    return t.device().type() == SOL;
+}
+
 at::Tensor on_host(const at::Tensor &t)
 {
-    if (t.is_cpu()) return t;
+    TORCH_CHECK_NOT_IMPLEMENTED(!t.is_meta(), "Cannot copy out of meta tensor; no data!");
+    if (!is_sol(t)) return t.cpu();
     const auto h = like(t);
     read(t, h);
     return h;
@@ -305,29 +337,98 @@ void count(const char *op)
     TORCH_CHECK(!forbidden, forbidden);
 }
 
-at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool)
+void copy(const at::Tensor &from, int64_t from_at, const at::Tensor &to, int64_t to_at, int64_t bytes)
 {
-    if (!to.numel()) return to;
-    const bool same = same_layout(from, to);
-    if (same && from.device() == to.device()) {
-        const bool itself = from.data_ptr() == to.data_ptr();
-        const auto d = to.device().index();
-        if (!itself)
-            device([&] { return native->copy(d, place(to.data_ptr()), place(from.data_ptr()), span(to)); });
-        return to;
+    device([&] {
+        return native->copy(to.device().index(), place(to.data_ptr()) + uint64_t(to_at),
+                            place(from.data_ptr()) + uint64_t(from_at), bytes);
+    });
+}
+
+// Copies the runs of bytes that lie together in both tensors, if there are only a few.
+bool copy_runs(const at::Tensor &from, const at::Tensor &to)
+{
+    constexpr int64_t MOST = 64;
+    const auto size = int64_t(to.element_size());
+    int64_t run = 1, n = 1;
+    std::vector<int64_t> dims(size_t(to.dim()));
+    std::iota(dims.begin(), dims.end(), 0);
+    std::stable_sort(dims.begin(), dims.end(), [&](auto a, auto b) { return to.stride(a) > to.stride(b); });
+    dims.erase(std::remove_if(dims.begin(), dims.end(), [&](auto d) { return to.size(d) == 1; }), dims.end());
+    while (!dims.empty() && from.stride(dims.back()) == run && to.stride(dims.back()) == run) {
+        run *= to.size(dims.back());
+        dims.pop_back();
     }
+    for (const auto d : dims)
+        if ((n *= to.size(d)) > MOST) return false;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, from_at = 0, to_at = 0;
+        for (auto d = dims.rbegin(); d != dims.rend(); d++) {
+            from_at += rest % to.size(*d) * from.stride(*d);
+            to_at += rest % to.size(*d) * to.stride(*d);
+            rest /= to.size(*d);
+        }
+        copy(from, from_at * size, to, to_at * size, run * size);
+    }
+    return true;
+}
+
+bool overlap(const at::Tensor &a, const at::Tensor &b)
+{
+    const auto p = place(a.data_ptr()), q = place(b.data_ptr());
+    return p < q + uint64_t(span(b)) && q < p + uint64_t(span(a));
+}
+
+// Between tensors of one device. False: only the processor can.
+bool copy_there(const at::Tensor &from, const at::Tensor &to)
+{
+    // Of Python (eager.py): a network
+    static const auto network = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("sol_native::copy", "")
+                                    .typed<bool(const at::Tensor &, const at::Tensor &)>();
+    at::assert_no_internal_overlap(to);
+    at::assert_no_partial_overlap(from, to);
+    if (same_layout(from, to)) {
+        if (from.data_ptr() != to.data_ptr()) copy(from, 0, to, 0, span(to));
+        return true;
+    }
+    if (overlap(from, to)) {
+        auto apart = at::empty(from.sizes(), from.options());
+        apart.unsafeGetTensorImpl()->_set_conj(from.is_conj());
+        apart.unsafeGetTensorImpl()->_set_neg(from.is_neg());
+        return copy_there(from, apart) && copy_there(apart, to);
+    }
+    const bool plain = from.is_conj() == to.is_conj() && from.is_neg() == to.is_neg();
+    if (plain && from.scalar_type() == to.scalar_type() && copy_runs(from, to)) return true;
+    return !from.is_conj() && !to.is_conj() && !from.is_neg() && !to.is_neg() && network.call(from, to);
+}
+
+at::Tensor copy_from(const at::Tensor &given, const at::Tensor &to, bool)
+{
+    if (!to.numel() || to.is_meta()) return to;
+    const auto from = given.expand_as(to);
+    if (from.device() == to.device()) {
+        if (copy_there(from, to)) return to;
+        count("aten::_copy_from");
+    }
+    const bool same = same_layout(from, to);
     if (same && to.is_cpu()) {
         read(from, to);
         return to;
     }
-    if (from.device() == to.device()) count("aten::_copy_from");
     const auto source = on_host(from);
-    if (to.is_cpu()) {
+    if (!is_sol(to)) {
         to.copy_(source);
     } else if (same) {
         write(source, to);
+    } else if (dense(to)) {
+        const auto all = like(to);
+        all.copy_(source);
+        write(all, to);
+    } else if (from.device() != to.device()) {
+        to.copy_(source.to(to.device(), to.scalar_type()));
     } else {
-        const auto all = dense(to) ? like(to) : on_host(to);
+        const auto all = on_host(to);
         all.copy_(source);
         write(all, to);
     }
@@ -354,7 +455,7 @@ at::Scalar scalar(const at::Tensor &t)
 at::Tensor &zero_(at::Tensor &t)
 {
     if (!t.numel()) return t;
-    if (!dense(t)) return t.copy_(at::empty({}, t.options().device(at::kCPU)).zero_());
+    if (!dense(t)) return t.copy_(at::zeros({}, t.options()));
     device([&] { return native->fill(t.device().index(), place(t.data_ptr()), 0, span(t)); });
     return t;
 }
@@ -406,8 +507,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
     m.impl("view_as_real", at::native::view_as_real);
     m.impl("view_as_complex", at::native::view_as_complex);
     m.impl("set_.source_Storage", static_cast<at::Tensor &(*)(at::Tensor &, at::Storage)>(at::native::set_));
-    m.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
+    m.impl("set_.source_Storage_storage_offset", set_storage);
     m.impl("set_.source_Tensor", at::native::set_tensor_);
+}
+
+// Copies between tensors of one device that lie differently, or have different types (eager.py). False: it cannot.
+TORCH_LIBRARY(sol_native, m)
+{
+    m.def("copy(Tensor source, Tensor target) -> bool");
+    m.def("within(Tensor base, Tensor source, int[] steps) -> Tensor"); // the base, with the source in its first places
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -30,7 +31,7 @@ from sol import _core, forms
 from .. import operators
 from ..builder import Rejected
 from ..decompose import rule
-from ..layout import Layout
+from ..layout import Layout, row_major
 from ..places import HOST, name_of
 from ..trace import Source, Traced
 from ..translate import Replay, Translator
@@ -88,6 +89,89 @@ AT_LAUNCH: dict[Any, tuple[str, Callable[..., Any]]] = {
     aten.lerp.Scalar: ("weight", _lerp),
     aten.fill.Scalar: ("value", lambda x, value: aten.fill.Tensor(x, aten._to_copy.default(value, dtype=x.dtype))),
 }
+
+
+# Operators of native.cpp's own
+def _within(base: torch.Tensor, source: torch.Tensor, steps: Sequence[int]) -> torch.Tensor:
+    made = aten._to_copy.default(source, dtype=base.dtype)
+    for d in reversed(range(base.ndim)):
+        rest = base
+        for k in range(d):
+            rest = _first(rest, k, source.shape[k], steps[k])
+        if source.shape[d] < base.shape[d]:
+            made = aten.slice_scatter.default(rest, made, d, 0, _end(source.shape[d], steps[d]), steps[d])
+    return made
+
+
+def _end(n: int, step: int) -> int:
+    return (n - 1) * step + 1
+
+
+def _first(t: torch.Tensor, d: int, n: int, step: int) -> torch.Tensor:
+    """The first n places of a dimension, at every step-th position."""
+    return t if n == t.shape[d] else aten.slice.Tensor(t, d, 0, _end(n, step), step)
+
+
+def _own(op: Any) -> Any:
+    return _within if op is torch.ops.sol_native.within.default else op
+
+
+@functools.cache
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether a tensor has neither gaps nor repetitions in memory."""
+    layout = Layout.of(torch.empty_strided(shape, strides, device="meta"))
+    return layout.dense and not layout.repeated
+
+
+def _places(form: Form) -> Gaps | None:
+    """The memory of a tensor with gaps or repetitions; None: it has none."""
+    shape, strides, _ = form
+    if is_dense(shape, strides):
+        return None
+    found = gaps(shape, strides)
+    if found is None:
+        raise Rejected("a tensor whose elements overlap in memory")
+    return found
+
+
+class Gaps(NamedTuple):
+    """Row-major memory in which a tensor with gaps or repetitions lies. From outermost to innermost: its sizes, the distances
+    of the tensor's elements in each, and which dimension of the tensor that is."""
+
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+@functools.cache
+def gaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> Gaps | None:
+    """The memory of a tensor. None: it is not of this form, because elements overlap or are interleaved."""
+    order = sorted((d for d, n in enumerate(shape) if n > 1 and strides[d]), key=lambda d: -strides[d])
+    sizes, steps = [], []
+    above = 0  # elements of memory between two places of the dimension around this one
+    for d in order:
+        unit = 1 if d == order[-1] else math.gcd(above, strides[d])
+        step = strides[d] // unit
+        extent = _end(shape[d], step)
+        if above and extent * unit > above:
+            return None
+        sizes.append(above // unit if above else extent)
+        steps.append(step)
+        above = unit
+    return Gaps(tuple(sizes), tuple(steps), tuple(order))
+
+
+def _seen(base: torch.Tensor, shape: Sequence[int], at: Gaps) -> torch.Tensor:
+    """A tensor with gaps as a view of its memory."""
+    view = base
+    for k, d in enumerate(at.order):
+        view = _first(view, k, shape[d], at.steps[k])
+    there = sorted(at.order)
+    view = aten.permute.default(view, [at.order.index(d) for d in there])
+    for d in range(len(shape)):
+        if d not in there:
+            view = aten.unsqueeze.default(view, d)
+    return aten.expand.default(view, shape)
 
 
 class Sizes(Exception):
@@ -215,33 +299,42 @@ def make(
     """Compiles a call. `fill` gives the arguments for tensors in place of the caller's; `targets` are tensors that the results are
     written into. `launched`: see AT_LAUNCH. `sized`: the tensors have one dimension, whose size is given at launch. `resizes`: the
     targets get the sizes of the results (the exception Sizes)."""
+    places = [None if sized or i in targets else _places(f) for i, f in enumerate(tensors)]
     with _making, torch.no_grad(), _silent():
         record = _Record()
         env = ShapeEnv(duck_shape=False) if sized else None
         with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True) as mode:
             size = _size(env) if env else None
-            fakes = [_fake(f, size) for f in tensors]
-            for i, t in enumerate(fakes):
+            leaves = [
+                _fake((p.sizes, row_major(p.sizes), f[2]) if p else f, size)
+                for p, f in zip(places, tensors, strict=True)
+            ]
+            for i, t in enumerate(leaves):
                 record.source(t, ("leaf", i))
+            with record:
+                fakes = [_seen(t, f[0], p) if p else t for t, f, p in zip(leaves, tensors, places, strict=True)]
             args, kwargs = fill(fakes)
-            function = AT_LAUNCH[op][1] if launched else op
+            function = AT_LAUNCH[op][1] if launched else _own(op)
             try:
                 with record, enable_python_dispatcher() if sized else contextlib.nullcontext():
                     made = function(*args, **kwargs)
             except _UNKNOWN as e:
-                raise Rejected(f"{type(e).__name__}: {e}") from e
-            leaves, spec = pytree.tree_flatten(made)
+                raise Rejected(str(e).split("\n")[0].split(". ")[0]) from e
+            results, spec = pytree.tree_flatten(made)
             if targets:
-                needed = [tuple(leaf.shape) for leaf in leaves]
+                needed = [tuple(r.shape) for r in results]
                 if resizes and needed != [tuple(fakes[k].shape) for k in targets]:
                     raise Sizes(needed)
-                leaves = [_into(record, fakes[k], leaf) for leaf, k in zip(leaves, targets, strict=True)]
+                results = [_into(record, fakes[k], r) for r, k in zip(results, targets, strict=True)]
         del mode
-        outputs = [record.nodes.get(id(v), v) if isinstance(v, torch.Tensor) else v for v in leaves]
+        outputs = [record.nodes.get(id(v), v) if isinstance(v, torch.Tensor) else v for v in results]
         traced = Traced(record.graph, torch.nn.Module(), record.sources, outputs, record.constants, spec, [])
         if size is not None:
             traced.vary = {size.node.expr: ("n", HINT, 1, 1 << 40, 1)}
-        return _compiled(op, traced, fakes, targets, spec, device)
+        single = _compiled(op, traced, leaves, targets, spec, device)
+        if any(kind == "view" and r.base[0] == "leaf" and places[r.base[1]] for kind, r in single.results):
+            raise Rejected("returns a view of a tensor with gaps")
+        return single
 
 
 @contextlib.contextmanager
@@ -269,11 +362,12 @@ def _fake(form: Form, size: Any) -> torch.Tensor:
 
 
 def _into(record: _Record, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The value in the type and layout of the tensor that it is written into."""
+    """The value in the type of the tensor that it is written into, and in its layout unless that has gaps."""
     if tuple(target.shape) != tuple(value.shape):
         with record:
             value = aten.expand.default(value, target.shape)
-    laid = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype, device=HOST)
+    strides = target.stride() if is_dense(tuple(target.shape), target.stride()) else row_major(target.shape)
+    laid = torch.empty_strided(target.shape, strides, dtype=target.dtype, device=HOST)
     record.add(aten._to_copy.default, (value,), {"dtype": target.dtype}, laid)
     return laid
 
@@ -329,4 +423,4 @@ def _form(layout: Layout, dtype: torch.dtype) -> Form:
     return tuple(map(forms.form, layout.shape)), tuple(map(forms.form, layout.strides)), dtype
 
 
-__all__ = ["AT_LAUNCH", "REJECTIONS", "Form", "Output", "Replay", "Single", "functional", "make"]
+__all__ = ["AT_LAUNCH", "REJECTIONS", "Form", "Output", "Replay", "Single", "functional", "gaps", "is_dense", "make"]
