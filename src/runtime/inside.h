@@ -35,6 +35,7 @@ struct sol_saved {
     struct sol_saved *next; /* while idle */
     struct block block;
     int64_t bytes;    /* of the block that are in use */
+    bool borrowed;    /* the block is the caller's */
     atomic_bool used; /* backward reused the memory: nothing is saved here any more */
     int64_t dims[];   /* of forward: the sizes of the dimensions that vary */
 };

@@ -284,6 +284,15 @@ sol_status sol_net_forward_at(struct sol_net *net, struct sol_params *params, co
     return status;
 }
 
+sol_status sol_net_forward_in(struct sol_net *net, struct sol_params *params, const struct sol_call *c,
+                              struct sol_saved *saved)
+{
+    if (!saved || saved->net != net)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': forward needs memory of its own sol_saved_in",
+                        net->parts.name);
+    return forward(net, call_of(params, c), saved);
+}
+
 sol_status sol_net_run_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c)
 {
     if (!net->module->saved_bytes) return forward(net, call_of(params, c), NULL);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { LATELY = 32 }; /* calls of forward */
+enum { LATELY = 32 /* calls of forward */, LINE = 64 };
 
 /* Under the lock. */
 static void count_out(struct sol_net *net)
@@ -52,6 +52,11 @@ static struct sol_saved *make(struct sol_net *net)
     return s;
 }
 
+static sol_status no_memory(const struct sol_net *net)
+{
+    return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: a call of '%s'", net->parts.name);
+}
+
 sol_status saved_need(struct sol_saved *s, int64_t bytes)
 {
     struct sol_net *net = s->net;
@@ -78,7 +83,35 @@ sol_status saved_take(struct sol_net *net, const int64_t *dims, struct sol_saved
     net_lock(net);
     net->saved_out--;
     net_unlock(net);
-    return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: a call of '%s'", net->parts.name);
+    return no_memory(net);
+}
+
+sol_status sol_saved_in(struct sol_net *net, const int64_t *dims, void *memory, struct sol_saved **out_saved)
+{
+    struct sol_memory m;
+    *out_saved = NULL;
+    if (net->runner != &runner_here)
+        return ctx_fail(net->ctx, SOL_ERR_UNSUPPORTED,
+                        "network '%s': what forward saves lies on the device, not in memory of the caller",
+                        net->parts.name);
+    if ((uintptr_t)memory % LINE)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID,
+                        "network '%s': memory for what forward saves: expected 64-byte alignment", net->parts.name);
+    if (dims)
+        TRY(sol_net_memory_at(net, dims, &m));
+    else
+        sol_net_memory(net, &m);
+    struct sol_saved *s = make(net);
+    if (!s) return no_memory(net);
+    if (dims) memcpy(s->dims, dims, (size_t)net->module->ndim * sizeof *dims);
+    s->block = (struct block){.at = memory, .bytes = m.saved};
+    s->bytes = m.saved;
+    s->borrowed = true;
+    net_lock(net);
+    net->saved_out++;
+    net_unlock(net);
+    *out_saved = s;
+    return SOL_OK;
 }
 
 void saved_give(struct sol_saved *s)
@@ -87,7 +120,7 @@ void saved_give(struct sol_saved *s)
     struct sol_ctx *ctx = net->ctx;
     net_lock(net);
     const int out = --net->saved_out, most = MAX(net->saved_most[0], net->saved_most[1]);
-    const bool destroyed = net->destroyed, keep = !destroyed && net->saved_nidle + out < most;
+    const bool destroyed = net->destroyed, keep = !destroyed && !s->borrowed && net->saved_nidle + out < most;
     if (keep) {
         block_keep(&s->block);
         s->next = net->saved_idle;

@@ -1,0 +1,10 @@
+"""SOL for JAX: `import sol.jax as sol`. `sol.optimize(function, *args)` returns a function that runs networks of SOL."""
+
+import sol as _sol
+
+# isort: split
+from sol import *  # noqa: F403
+
+from .function import Function, optimize
+
+__all__ = [*_sol.__all__, "Function", "optimize"]

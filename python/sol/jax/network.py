@@ -1,0 +1,249 @@
+"""Networks of one traced function, and how XLA's programs call them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from sol import _core, log
+
+from .builder import NUMPY, Value, sol_name
+from .translate import Translation
+
+INPUT, OUTPUT, PARAM, SAVED = range(4)  # enum what
+RUN, FORWARD, BACKWARD = range(3)  # enum mode
+TARGET = "sol_call"
+ALIGNED = 64
+
+
+@functools.cache
+def register() -> None:
+    """Tells XLA about SOL's calls, once."""
+    stages, state = _core.xla_target()
+    jax.ffi.register_ffi_type("sol_program", state, platform="cpu")
+    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+
+
+class Described:
+    """The graph of a traced function for arguments of fixed types, with the gradients of some arguments.
+
+    wanted  the numbers of the arguments whose gradients backward computes; None: there is no backward
+    """
+
+    def __init__(self, name: str, traced: Any, params: Sequence[int], wanted: tuple[int, ...] | None) -> None:
+        self.name = name
+        self.graph = graph = _core.Graph(name)
+        closed = traced.jaxpr
+        self.params, self.inputs = list(params), [i for i in range(len(traced.names)) if i not in params]
+        values: dict[int, Value] = {}
+        for i in (*self.params, *self.inputs):
+            aval = closed.in_avals[i]
+            make = graph.param if i in params else graph.input
+            values[i] = Value(make(traced.names[i], sol_name(aval.dtype), aval.shape))
+        made = Translation(graph, wanted is not None).translate(closed, [values[i] for i in range(len(values))])
+        if made.problems:
+            raise _core.UnsupportedError(
+                f"{name}: SOL cannot translate {len(made.problems)} of its operations:\n  " + "\n  ".join(made.problems)
+            )
+        for i, y in enumerate(made.outputs):
+            graph.output(f"out_{i}", y.handle)
+        self.constants = made.constants
+        self.results = [jax.ShapeDtypeStruct(y.shape, NUMPY[y.dtype]) for y in made.outputs]
+        self.of: tuple[int, ...] = ()  # the results whose gradients backward gets
+        self.reached: list[int] = []  # the arguments whose gradients it gives
+        if wanted is not None:
+            self.of = tuple(i for i, y in enumerate(made.outputs) if y.real)
+            found = graph.differentiate(self.of, tuple(values[i].handle for i in wanted))
+            self.reached = [i for i, there in zip(wanted, found, strict=True) if there]
+        self.gradients = [jax.ShapeDtypeStruct(values[i].shape, NUMPY[values[i].dtype]) for i in self.reached]
+
+
+class Network(Described):
+    """The same, compiled."""
+
+    def __init__(self, name: str, traced: Any, params: Sequence[int], wanted: tuple[int, ...] | None) -> None:
+        super().__init__(name, traced, params, wanted)
+        self.net = self.graph.compile()
+        del self.graph  # compiling used it up
+        self.saved = jax.ShapeDtypeStruct((max(self.net.memory["saved"], 1),), np.uint8)
+        kind = "Inference" if wanted is None else "Training"
+        log.info(f"Estimated Peak Memory Consumption: {kind} ~{self.net.peak}: {name}")
+
+    def argument(self, i: int) -> tuple[int, int]:
+        """What argument i of the function is to the network."""
+        return (PARAM, self.params.index(i)) if i in self.params else (INPUT, self.inputs.index(i))
+
+    def constant_parts(self) -> list[tuple[int, int]]:
+        """The arrays that the function brings with it are the last parameters."""
+        return [(PARAM, len(self.params) + k) for k in range(len(self.constants))]
+
+
+class Calls:
+    """A network as XLA's programs call it: with parameters that are the same in every call, or that are arguments."""
+
+    def __init__(self, network: Network, bound: tuple[Any, ...] | None) -> None:
+        self.network = network
+        self._buffers = None if bound is None else (*bound, *network.constants)
+        self.passed = [i for i in range(len(network.params) + len(network.inputs)) if bound is None or i in network.inputs]
+        n = network
+        free = [*n.constant_parts()] if bound is None else []
+        self._constants = [jax.numpy.asarray(c) for c in n.constants] if bound is None else []
+        own = [n.argument(i) for i in self.passed]
+        outputs = [(OUTPUT, i) for i in range(len(n.results))]
+        self.run_program = self._program(RUN, [*own, *free], outputs)
+        if n.of:
+            self.forward_program = self._program(FORWARD, [*own, *free], [*outputs, (SAVED, 0)])
+            self._split(own, free)
+
+    def _program(self, mode: int, arguments: list[Any], results: list[Any]) -> _core.XlaProgram:
+        return _core.XlaProgram(self.network.net, mode, tuple(arguments), tuple(results), self._buffers)
+
+    def _split(self, own: list[tuple[int, int]], free: list[tuple[int, int]]) -> None:
+        """Which arguments and results of forward backward reads. A call of a network has all of its parameters."""
+        n, net = self.network, self.network.net
+        self.reads = [k for k, (what, i) in enumerate(own) if what == PARAM or net.backward_reads(False, i)]
+        self.reads_out = [i for i in range(len(n.results)) if net.backward_reads(True, i)]
+        arguments = [(SAVED, 0), *(own[k] for k in self.reads), *((OUTPUT, i) for i in self.reads_out)]
+        arguments += [(INPUT, len(n.inputs) + k) for k in range(len(n.of))]
+        results = [(SAVED, 0), *((OUTPUT, len(n.results) + k) for k in range(len(n.reached)))]
+        self.backward_program = self._program(BACKWARD, [*arguments, *free], results)
+
+    def run(self, operands: Sequence[Any]) -> list[Any]:
+        """Calls the network inside of a program of XLA."""
+        return self._call(self.run_program, self.network.results, [*operands, *self._constants])
+
+    def forward(self, operands: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
+        """The results, and what backward needs."""
+        n = self.network
+        *made, saved = self._call(self.forward_program, [*n.results, n.saved], [*operands, *self._constants])
+        return made, (saved, [operands[k] for k in self.reads], [made[i] for i in self.reads_out])
+
+    def backward(self, kept: tuple[Any, ...], gradients: Sequence[Any]) -> list[Any]:
+        """The gradients of the arguments in network.reached."""
+        n = self.network
+        saved, read, read_out = kept
+        operands = [saved, *read, *read_out, *gradients, *self._constants]
+        _, *made = self._call(self.backward_program, [n.saved, *n.gradients], operands, {0: 0})
+        return made
+
+    def _call(
+        self, program: _core.XlaProgram, results: list[Any], operands: list[Any], aliases: dict[int, int] | None = None
+    ) -> list[Any]:
+        call = jax.ffi.ffi_call(TARGET, results, vmap_method="sequential", input_output_aliases=aliases)
+        return list(call(*operands, program=np.int64(program.id)))
+
+    def now(self, operands: Sequence[Any]) -> list[Any]:
+        """Calls the network on arrays, without XLA."""
+        results = tuple(_empty(r) for r in self.network.results)
+        self.run_program.run(tuple(np.ascontiguousarray(x) for x in operands), results)
+        return [jax.device_put(r) for r in results]
+
+
+def _empty(spec: Any) -> np.ndarray[Any, Any]:
+    """An array that JAX takes over without a copy."""
+    dtype = np.dtype(spec.dtype)
+    n = int(np.prod(spec.shape)) * dtype.itemsize
+    room = np.empty(n + ALIGNED, np.uint8)
+    start = -room.ctypes.data % ALIGNED
+    return room[start : start + n].view(dtype).reshape(spec.shape)
+
+
+class Bound:
+    """A traced function whose parameters are certain arrays, or (None) arguments of each call."""
+
+    def __init__(self, traced: Any, arrays: tuple[Any, ...] | None) -> None:
+        self.traced, self.arrays = traced, arrays
+        self._buffers = None if arrays is None else tuple(np.ascontiguousarray(a) for a in arrays)
+        self._calls: dict[tuple[int, ...] | None, Calls] = {}
+        self._lock = threading.Lock()
+        self.passed = [i for i in range(len(traced.names)) if arrays is None or i not in traced.params]
+        self.apply = jax.custom_vjp(self._run)
+        self.apply.defvjp(self._forward, self._backward, symbolic_zeros=True)
+        self._batched = jax.custom_batching.custom_vmap(self._run_plain)
+        self._batched.def_vmap(self._vmap)
+
+    def calls(self, wanted: tuple[int, ...] | None) -> Calls:
+        """The network with the gradients of these arguments."""
+        with self._lock:
+            found = self._calls.get(wanted)
+            if found is None:
+                found = self._calls[wanted] = Calls(self.traced.network(wanted), self._buffers)
+            return found
+
+    def _run_plain(self, *operands: Any) -> list[Any]:
+        return self.calls(None).run(operands)
+
+    def _run(self, operands: list[Any]) -> list[Any]:
+        return self._batched(*operands)
+
+    def _vmap(self, size: int, batched: Sequence[bool], *operands: Any) -> tuple[list[Any], list[bool]]:
+        """Under vmap, the vectorized function is a network of its own."""
+        axes: list[int | None] = [None] * len(self.traced.names)
+        leaves = list(self.arrays or ()) if self.arrays is not None else []
+        whole: list[Any] = [None] * len(axes)
+        for i, a in zip(self.traced.params, leaves, strict=False):
+            whole[i] = a
+        for i, x, b in zip(self.passed, operands, batched, strict=True):
+            axes[i], whole[i] = (0 if b else None), x
+        other = self.traced.vectorized(tuple(axes), whole)
+        made = other.bound(self.arrays).calls(None).run([whole[i] for i in other.bound(self.arrays).passed])
+        return made, [True] * len(made)
+
+    def _forward(self, operands: list[Any]) -> tuple[list[Any], Any]:
+        values = [x.value for x in operands]
+        real = [i for i, x in zip(self.passed, values, strict=True) if np.dtype(x.dtype).kind == "f"]
+        wanted = tuple(i for i, x in zip(self.passed, operands, strict=True) if x.perturbed and i in real)
+        calls = self.calls(wanted)
+        if not calls.network.of:
+            return calls.run(values), (wanted, ())
+        made, kept = _last(calls.forward)(values)
+        return made, (_Static(wanted), kept)
+
+    def _backward(self, kept: Any, gradients: list[Any]) -> tuple[list[Any]]:
+        wanted, rest = kept
+        found: dict[int, Any] = {}
+        if isinstance(wanted, _Static):
+            calls = self.calls(wanted.value)
+            n = calls.network
+            given = [_dense(gradients[i], n.results[i]) for i in n.of]
+            found = dict(zip(n.reached, _last(calls.backward)(rest, given), strict=True))
+        return ([found.get(i) for i in self.passed],)
+
+
+@jax.tree_util.register_static
+class _Static:
+    """A value that is no array, among what backward needs."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and self.value == other.value
+
+
+def _dense(gradient: Any, like: Any) -> Any:
+    """The gradient of a result, zeros where nothing depends on it."""
+    if isinstance(gradient, jax.custom_derivatives.SymbolicZero):
+        return jax.numpy.zeros(like.shape, like.dtype)
+    return gradient
+
+
+def _last(function: Any) -> Any:
+    """A function whose derivative is an error in words."""
+    last = jax.custom_jvp(lambda *args: function(*args))
+
+    @last.defjvp
+    def _reject(primals: Any, tangents: Any) -> Any:
+        raise _core.UnsupportedError(
+            "a gradient of a gradient through a function that SOL optimized: not supported; use the original function there"
+        )
+
+    return last

@@ -1,0 +1,255 @@
+"""From a jaxpr to a graph of SOL: every equation is a row of the table, a call, control flow, or random bits.
+
+All equations that SOL cannot translate are found in one pass: a tensor of the right type and shape stands in for their results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import source_info_util
+from jax.extend import core as jex
+
+from sol import _core
+
+from .builder import MOST_UNROLLED, Builder, Value, sol_name
+from .operators import ROWS, Rejected
+
+CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_lin")
+CUSTOM = ("custom_jvp_call", "custom_vjp_call")
+LARGE = 256  # elements: constants of the function that are larger are parameters
+
+
+@dataclass
+class Translated:
+    """A graph, its outputs, and the arrays that the function brings with it."""
+
+    outputs: list[Value]
+    problems: list[str]
+    constants: list[Any] = field(default_factory=list)  # in the order of the graph's last parameters
+
+
+class Translation:
+    """Translates one function. `tracked` tells whether gradients are wanted, so that custom ones count."""
+
+    def __init__(self, graph: _core.Graph, tracked: bool) -> None:
+        self.b = Builder(graph)
+        self.tracked = tracked
+        self.problems: dict[str, None] = {}  # in order, each once
+        self.constants: list[Any] = []
+
+    def translate(self, closed: Any, args: list[Value]) -> Translated:
+        """The function of a closed jaxpr on these arguments."""
+        outputs = self.walk(closed.jaxpr, [self._constant(c) for c in closed.consts], args)
+        return Translated(outputs, list(self.problems), self.constants)
+
+    def _constant(self, value: Any) -> Value:
+        """Large constants are parameters, so that code and cache do not hold them."""
+        array = np.asarray(_data(value))
+        if array.size <= LARGE or array.dtype.kind != "f":
+            return self.b.const(array)
+        made = Value(self.b.graph.param(f"constant_{len(self.constants)}", sol_name(array.dtype), array.shape))
+        self.constants.append(array)
+        return made
+
+    def walk(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+        """The results of a jaxpr."""
+        env: dict[Any, Value] = {}
+
+        def read(v: Any) -> Value:
+            return self.b.const(np.asarray(v.val, v.aval.dtype)) if isinstance(v, jex.Literal) else env[v]
+
+        env.update(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+        for e in jaxpr.eqns:
+            env.update(zip(e.outvars, self._equation(e, [read(v) for v in e.invars]), strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def _equation(self, e: Any, operands: list[Value]) -> list[Value]:
+        b, name = self.b, e.primitive.name
+        where = _line(e)
+        try:
+            expected = [_shape_and_type(v.aval) for v in e.outvars]
+            made = self._higher(e, operands)
+            if made is None:
+                if name not in ROWS:
+                    raise Rejected("SOL has no row for this primitive")
+                b.kind, b.name, b.where, b.out = name, name, where, expected
+                made = ROWS[name](b, e.params, *operands)
+            made = made if isinstance(made, list) else [made]
+            for v, (shape, dtype) in zip(made, expected, strict=True):
+                if v.shape != shape or v.dtype != dtype:
+                    raise _core.InternalError(f"{name}: expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}")
+            return made
+        except (Rejected, _core.UnsupportedError, _core.InvalidError) as problem:
+            self.problems[f"{name}{f' ({where})' if where else ''}: {problem}"] = None
+            return [self._stand_in(v.aval) for v in e.outvars]
+
+    def _stand_in(self, aval: Any) -> Value:
+        """A tensor in place of a result that there is not."""
+        with contextlib.suppress(Rejected):
+            shape, dtype = _shape_and_type(aval)
+            return Value(self.b.graph.input("", dtype, shape))
+        return Value(self.b.graph.input("", "f32", aval.shape))
+
+    # -- calls and control flow
+
+    def _higher(self, e: Any, operands: list[Value]) -> list[Value] | None:
+        """The results of a call or of control flow. None: it is neither."""
+        name, p = e.primitive.name, e.params
+        if name in CALLS:
+            return self._call(p.get("jaxpr") or p["call_jaxpr"], operands)
+        if name in CUSTOM:
+            return self._custom(e, operands)
+        if name == "scan":
+            return self._scan(p, operands)
+        if name == "while":
+            return self._while(p, operands)
+        if name == "cond":
+            return self._cond(p, operands)
+        if name.startswith("random_") or name in ("threefry2x32", "rng_bit_generator"):
+            return self._random(e, operands)
+        return None
+
+    def _call(self, jaxpr: Any, operands: Sequence[Value]) -> list[Value]:
+        if hasattr(jaxpr, "jaxpr"):
+            return self.walk(jaxpr.jaxpr, [self._constant(c) for c in jaxpr.consts], operands)
+        return self.walk(jaxpr, [], operands)
+
+    def _python(self, function: Callable[..., Any], operands: Sequence[Value], avals: Sequence[Any]) -> list[Value]:
+        """A function of JAX on values of the graph."""
+        specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+        return self._call(jax.make_jaxpr(function)(*specs), operands)
+
+    def _custom(self, e: Any, operands: list[Value]) -> list[Value]:
+        """A function with a derivative of its own. JAX derives its gradient, and layer Graft takes that as SOL's."""
+        made = self._call(e.params.get("call_jaxpr") or e.params["fun_jaxpr"], operands)
+        variables = {v: x for v, x in zip(e.invars, operands, strict=True) if not isinstance(v, jex.Literal)}
+        real = [i for i, x in enumerate(variables.values()) if x.real]
+        if not self.tracked or not real:
+            return made
+        return [self._grafted(e, variables, real, k) if y.real else y for k, y in enumerate(made)]
+
+    def _grafted(self, e: Any, variables: dict[Any, Value], real: list[int], k: int) -> Value:
+        """Result k with the gradient that it alone would give the operands."""
+        b = self.b
+        inner = e.params.get("call_jaxpr") or e.params["fun_jaxpr"]
+        about = getattr(inner, "jaxpr", inner).debug_info.with_unknown_names()
+        function = jex.jaxpr_as_fun(jex.ClosedJaxpr(jex.Jaxpr((), list(variables), e.outvars, [e], debug_info=about), ()))
+
+        def gradients(mark: Any, *xs: Any) -> Any:
+            def result(*own: Any) -> Any:
+                values = list(xs)
+                for i, x in zip(real, own, strict=True):
+                    values[i] = x
+                return function(*values)[k]
+
+            made, pull = jax.vjp(result, *(xs[i] for i in real))
+            return [made, *pull(mark)]
+
+        operands, aval = list(variables.values()), e.outvars[k].aval
+        marker = b.fill(0, aval.shape, sol_name(aval.dtype))
+        self.tracked = False  # nothing is differentiated twice
+        try:
+            made, *found = self._python(gradients, [marker, *operands], [aval, *(v.aval for v in variables)])
+        finally:
+            self.tracked = True
+        made = b.layer("stop", made)
+        for i, d in zip(real, found, strict=True):
+            made = b.layer("Graft", made, marker, operands[i], d)
+        return made
+
+    def _scan(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
+        n, nconst, ncarry = p["length"], p["num_consts"], p["num_carry"]
+        if n > MOST_UNROLLED:
+            raise Rejected(f"a scan of {n} steps: SOL unrolls at most {MOST_UNROLLED}")
+        consts, carry, lists = operands[:nconst], operands[nconst : nconst + ncarry], operands[nconst + ncarry :]
+        rows: list[list[Value]] = []
+        for t in reversed(range(n)) if p["reverse"] else range(n):
+            now = [self.b.layer("Select", x, axis=0, index=t) for x in lists]
+            made = self._call(p["jaxpr"], [*consts, *carry, *now])
+            carry = made[:ncarry]
+            rows.append(made[ncarry:])
+        if p["reverse"]:
+            rows.reverse()
+        stacked = [self.b.layer("Stack", *column, axis=0) for column in zip(*rows, strict=True)]
+        if not n:
+            stacked = [
+                self.b.fill(0, (0, *v.aval.shape), sol_name(v.aval.dtype)) for v in p["jaxpr"].jaxpr.outvars[ncarry:]
+            ]
+        return carry + stacked
+
+    def _while(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
+        """A loop whose number of steps is known while translating."""
+        ncond, nbody = p["cond_nconsts"], p["body_nconsts"]
+        cond, body, carry = operands[:ncond], operands[ncond : ncond + nbody], operands[ncond + nbody :]
+        for _ in range(MOST_UNROLLED):
+            (more,) = self._call(p["cond_jaxpr"], [*cond, *carry])
+            if not self.b.number(more, "the number of steps of a loop"):
+                return carry
+            carry = self._call(p["body_jaxpr"], [*body, *carry])
+        raise Rejected(f"a loop of more than {MOST_UNROLLED} steps")
+
+    def _cond(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
+        """All branches, of which one result is chosen; only one where the choice is known."""
+        which, rest = operands[0], operands[1:]
+        branches = p["branches"]
+        known = self.b.known(which)
+        if known is not None:
+            return self._call(branches[min(max(int(known), 0), len(branches) - 1)], rest)
+        results = [self._call(branch, rest) for branch in branches]
+        made = results[0]
+        for i, result in enumerate(results[1:], 1):
+            last = i == len(branches) - 1
+            chosen = self.b.layer("ge" if last else "eq", which, self.b.scalar(i, which.dtype))
+            made = [
+                self.b.layer("where", self.b.cast(chosen, y.dtype), y, x) for x, y in zip(made, result, strict=True)
+            ]
+        return made
+
+    def _random(self, e: Any, operands: list[Value]) -> list[Value]:
+        """Random bits are JAX's own: the same arithmetic of integers, as JAX defines it for a kind of keys."""
+        from .chance import expanded
+
+        function = expanded(e)
+        if function is None:
+            return operands[:1]  # a key is its bits
+        avals = [_physical(v.aval) for v in e.invars]
+        return self._python(function, operands, avals)
+
+
+def _data(value: Any) -> Any:
+    """An array without the type of keys."""
+    dtype = getattr(value, "dtype", None)
+    return jax.random.key_data(value) if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else value
+
+
+def _physical(aval: Any) -> Any:
+    """The type of an array, or of the bits of keys."""
+    if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return aval
+    bits = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    return jax.ShapeDtypeStruct(bits.shape, bits.dtype)
+
+
+def _shape_and_type(aval: Any) -> tuple[tuple[int, ...], str]:
+    a = _physical(aval)
+    return tuple(a.shape), sol_name(a.dtype)
+
+
+with contextlib.suppress(Exception):
+    source_info_util.register_exclusion(os.path.dirname(__file__))  # frames of SOL are not the user's
+
+
+def _line(e: Any) -> str:
+    """Where the user's function calls a primitive. JAX has no public name for that, so an older or newer one may say nothing."""
+    with contextlib.suppress(Exception):
+        frame = source_info_util.user_frame(e.source_info.traceback)
+        return f"{frame.file_name}:{frame.start_line}" if frame else ""
+    return ""
