@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts lines docs lint format clean
+.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts lines docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -38,7 +38,7 @@ tsan: setup
 demo: build ## ResNet-50 from PyTorch and as ONNX, compared and measured
 	@$(PYTHON) examples/demo.py
 
-test: lint test-c test-asan test-python ## all small tests, about an hour on two cores
+test: lint test-c test-asan test-python test-jax ## all small tests, about an hour on two cores
 
 test-c: build
 	$(MESON) test -C build --print-errorlogs
@@ -54,6 +54,10 @@ test-tsan: tsan ## queues, heaps and calls of networks on far: 10,000 calls from
 test-python: build
 	$(PYTEST) test -m "not slow"
 
+test-jax: build ## a sample of the tests of the JAX frontend, in .venv-jax
+	@sh tools/setup.sh jax
+	.venv-jax/bin/python -m pytest -n auto --maxprocesses 2 test/jax -m "not slow"
+
 test-device: build ## a device type by its contract: DEVICE=far, opencl:1, or the path of a plug-in; K=word narrows it
 	build/cli/sol-device-test $(if $(K),-k $(K)) $(or $(DEVICE),far)
 
@@ -61,6 +65,7 @@ test-all: lint test-c test-asan test-tsan build ## every network, operator table
 	@sh tools/setup.sh all
 	SOL_RANDOM_SEEDS=60 build/test/random_test
 	$(PYTEST) test
+	.venv-jax/bin/python -m pytest test/jax
 	build/cli/sol-device-test opencl
 	ASAN_OPTIONS=$(ASAN) SOL_DEVICE_CALLS=10000 build-asan/test/device_net_test
 	SOL_DEVICE=far SOL_RANDOM_SEEDS=60 build/test/random_test

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes a machine ready to build and test SOL: Debian packages (installed when run as root, named otherwise) and the
 # Python environment .venv with the versions of requirements.txt; with the argument `bench` also the systems that SOL is
-# compared with, with `deploy` those that only deploy, with `all` what `make test-all` needs. Says what it does; does
+# compared with, with `deploy` those that only deploy, with `jax` .venv-jax, with `all` what `make test-all` needs. Says what it does; does
 # nothing the second time.
 set -eu
 cd "$(dirname "$0")/.."
@@ -160,6 +160,18 @@ opencl() { # Intel's implementation beside those that are installed: the folder 
     : > "$stamp"
 }
 
+jax() { # an environment of its own, which sees .venv
+    stamp=.venv-jax/.$(cksum < requirements-jax.txt | tr ' ' -)
+    [ -e "$stamp" ] && return 0
+    say "making .venv-jax"
+    python3 -m venv .venv-jax
+    printf '%s\n' "$PWD"/.venv/lib/python3.*/site-packages "$PWD/python" \
+        > "$(echo .venv-jax/lib/python3.*/site-packages)/main.pth"
+    .venv-jax/bin/python -m pip --disable-pip-version-check install -q -r requirements-jax.txt
+    rm -f .venv-jax/.[0-9]*
+    : > "$stamp"
+}
+
 debian
 python_environment
 in_place
@@ -169,7 +181,9 @@ case ${1:-} in
         more bench bench/requirements.txt "the systems that SOL is compared with"
         peers
         ;;
+    jax) jax ;;
     all)
+        jax
         say "installing timm, whose networks make test-all tries"
         pip install -q --no-deps "timm==$TIMM"
         opencl

@@ -17,6 +17,7 @@ from .parsed import Call, Mode, Owned, Parsed, Source, flatten
 GROUP = "sol.frameworks"
 _OWN = {  # framework: the module of its frontend, and the packages that define the types of its models
     "pytorch": ("sol.pytorch.frontend", ("torch",)),
+    "jax": ("sol.jax.frontend", ("jax", "jaxlib")),
     "onnx": ("sol.onnx_frontend", ()),  # a file, bytes, or a message
     "numpy": ("sol.arrays", ()),  # makes functions on arrays only
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -43,13 +44,17 @@ for _name in ("arcsin", "arccos", "arctanh"):
     case(_name, getattr(jnp, _name), real(3, 5, low=-0.9, high=0.9))
 for _name in ("erf", "erfc", "erf_inv", "lgamma", "digamma", "logistic", "rsqrt", "bessel_i0e", "bessel_i1e"):
     case(f"lax.{_name}", getattr(lax, _name), real(4, 3, low=0.1, high=0.9))
-for _name in "add subtract multiply divide maximum minimum arctan2 hypot fmod remainder logaddexp copysign fmax".split():
+for (
+    _name
+) in "add subtract multiply divide maximum minimum arctan2 hypot fmod remainder logaddexp copysign fmax".split():
     case(_name, getattr(jnp, _name), real(3, 5), real(5))
 for _name in "power float_power".split():
     case(_name, getattr(jnp, _name), real(3, 5, low=0.2), real(5))
 for _name in "floor_divide equal not_equal less greater logical_and logical_or logical_xor heaviside".split():
     case(_name, getattr(jnp, _name), real(3, 5), real(5))
-for _name in "add subtract multiply floor_divide remainder bitwise_and bitwise_or bitwise_xor left_shift right_shift".split():
+for (
+    _name
+) in "add subtract multiply floor_divide remainder bitwise_and bitwise_or bitwise_xor left_shift right_shift".split():
     case(f"{_name} of integers", getattr(jnp, _name), whole(3, 5, high=30), whole(5, low=1))
 for _n in (-3, -1, 0, 1, 2, 3, 7):
     case(f"integer_pow {_n}", lambda x, n=_n: lax.integer_pow(x, n), real(3, low=0.5))
@@ -73,12 +78,12 @@ def _attention(q: Any, k: Any, v: Any) -> Any:
 case("attention", _attention, real(2, 5, 3, 4), real(2, 5, 3, 4), real(2, 5, 3, 4))
 for _name in "sum mean max min prod var std any all argmax argmin median nanmean nansum ptp".split():
     if hasattr(jnp, _name):
-        case(_name, lambda x, f=getattr(jnp, _name): f(x, axis=1), real(3, 5, 2))
+        case(_name, partial(getattr(jnp, _name), axis=1), real(3, 5, 2))
         case(f"{_name} of all", getattr(jnp, _name), real(3, 5))
 for _name in "cumsum cumprod".split():
-    case(_name, lambda x, f=getattr(jnp, _name): f(x, axis=1), real(3, 5))
+    case(_name, partial(getattr(jnp, _name), axis=1), real(3, 5))
 for _name in "cummax cummin cumlogsumexp cumsum cumprod".split():
-    case(f"lax.{_name} backwards", lambda x, f=getattr(lax, _name): f(x, axis=0, reverse=True), real(6, 3))
+    case(f"lax.{_name} backwards", partial(getattr(lax, _name), axis=0, reverse=True), real(6, 3))
 case("reshape", lambda x: x.reshape(5, 6), real(3, 10))
 case("transpose", lambda x: x.transpose(2, 0, 1), real(3, 4, 5))
 case("stack", lambda x, y: jnp.stack([x, y], 1), real(3, 4), real(3, 4))
@@ -124,7 +129,9 @@ for _layout, _x, _w in (
         for _stride in ((1, 1), (2, 3)):
             case(
                 f"conv {_layout[0]} {_padding} {_stride}",
-                lambda x, w, s=_stride, p=_padding, d=_layout: lax.conv_general_dilated(x, w, s, p, dimension_numbers=d),
+                lambda x, w, s=_stride, p=_padding, d=_layout: lax.conv_general_dilated(
+                    x, w, s, p, dimension_numbers=d
+                ),
                 real(*_x),
                 real(*_w),
             )
@@ -180,7 +187,13 @@ case("x.at[i, j].add outside", lambda x, i, u: x.at[i, i].add(u), real(3, 3), wh
 case("segment_sum", lambda x, i: jax.ops.segment_sum(x, i, 5), real(8, 2), whole(8))
 case("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i, 1), (2, 3)), real(6, 5), np.asarray(3))
 case("dynamic_slice clamped", lambda x, i: lax.dynamic_slice(x, (i, i), (2, 3)), real(6, 5), np.asarray(9))
-case("dynamic_update_slice", lambda x, u, i: lax.dynamic_update_slice(x, u, (i, 1)), real(6, 5), real(2, 3), np.asarray(3))
+case(
+    "dynamic_update_slice",
+    lambda x, u, i: lax.dynamic_update_slice(x, u, (i, 1)),
+    real(6, 5),
+    real(2, 3),
+    np.asarray(3),
+)
 case("static update", lambda x, u: lax.dynamic_update_slice(x, u, (1, 1)), real(6, 5), real(2, 3))
 case("sort", lambda x: jnp.sort(x, axis=0), real(6, 4))
 case("argsort", jnp.argsort, real(6, 4))
@@ -206,7 +219,10 @@ case("nearest", lambda x: jax.image.resize(x, (2, 10, 3, 3), "nearest"), real(2,
 # JAX flushes subnormal numbers to 0
 case(
     "bits of numbers",
-    lambda x: (lax.bitcast_convert_type(x, jnp.int64), lax.bitcast_convert_type(jnp.where(abs(x) > 1e-37, x, 0).astype(jnp.float32), jnp.int32)),
+    lambda x: (
+        lax.bitcast_convert_type(x, jnp.int64),
+        lax.bitcast_convert_type(jnp.where(abs(x) > 1e-37, x, 0).astype(jnp.float32), jnp.int32),
+    ),
     np.concatenate([RNG.normal(size=50) * 10.0 ** RNG.integers(-300, 300, 50), [0.0, -0.0, np.inf, -np.inf, 1e-300]]),
 )
 case("histogram of counts", lambda i: jnp.bincount(i, length=6), whole(20))

@@ -8,14 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES
-
 import sol.jax as sol
+from cases import CASES
 from sol.jax.function import Call
 from sol.jax.network import Described
 
 EXACT = 1e-11  # of the largest number, in float64
-COMPILED = ("attention", "conv NHWC SAME (2, 3)", "x.at[i].add", "scan", "custom_jvp", "sort by keys", "bits of integers")
+COMPILED = (
+    "attention",
+    "conv NHWC SAME (2, 3)",
+    "x.at[i].add",
+    "scan",
+    "custom_jvp",
+    "sort by keys",
+    "bits of integers",
+)
 
 
 def error(got: Any, want: Any) -> float:
@@ -52,7 +59,7 @@ def interpreted(function: Any, args: tuple[Any, ...], weights: list[Any]) -> tup
     """The results, and the gradients of the loss by argument, without generated code."""
     fast = sol.optimize(function)
     call = Call(fast, args, {})
-    traced = fast._traced(call, call.key)
+    traced = fast.traced(call, call.key)
     wanted = tuple(i for i, x in enumerate(args) if real(x))
     there = Described("case", traced, [], wanted if weights and wanted else None)
     results = [np.empty(r.shape, r.dtype) for r in (*there.results, *there.gradients)]

@@ -5,6 +5,7 @@ import sol as _sol
 # isort: split
 from sol import *  # noqa: F403
 
-from .function import Function, optimize
+from .function import Function
+from .function import optimize as optimize  # type: ignore[assignment]  # with options of its own
 
 __all__ = [*_sol.__all__, "Function", "optimize"]

@@ -9,32 +9,19 @@ from typing import Any
 import numpy as np
 
 from sol import _core
+from sol.parsed import CORE, NUMPY
 
 from .operators.table import Rejected
 
-SOL = {
-    "bool": "bool",
-    "uint8": "u8",
-    "int8": "i8",
-    "uint16": "u16",
-    "int16": "i16",
-    "uint32": "u32",
-    "int32": "i32",
-    "uint64": "u64",
-    "int64": "i64",
-    "float32": "f32",
-    "float64": "f64",
-}
-NUMPY = {sol: np.dtype(name) for name, sol in SOL.items()}
 MOST_UNROLLED = 4096  # steps of a loop
 
 
 def sol_name(dtype: Any) -> str:
-    """SOL's name of a type. Rejected: it has none."""
-    name = np.dtype(dtype).name if not isinstance(dtype, str) else dtype
-    if name not in SOL:
-        raise Rejected(f"arrays of type {name}: SOL has {', '.join(SOL)}")
-    return SOL[name]
+    """SOL's name of a type. Rejected: it computes with no such numbers."""
+    name = np.dtype(dtype).name
+    if name not in CORE or name == "float16":
+        raise Rejected(f"arrays of type {name}")
+    return CORE[name]
 
 
 class Value:
@@ -84,7 +71,7 @@ class Builder:
 
     def scalar(self, number: Any, dtype: str) -> Value:
         """A constant without dimensions, of a type by SOL's name."""
-        return self.const(np.array(number, NUMPY[dtype]))
+        return self.const(np.array(number, np.dtype(NUMPY[dtype])))
 
     def fill(self, number: float, shape: Sequence[int], dtype: str) -> Value:
         """The same number everywhere."""
@@ -130,7 +117,7 @@ class Builder:
     def known(self, x: Value) -> np.ndarray[Any, Any] | None:
         """The value, if it does not depend on arguments."""
         data = x.handle.known()
-        return None if data is None else np.frombuffer(data, NUMPY[x.dtype]).reshape(x.shape)
+        return None if data is None else np.frombuffer(data, np.dtype(NUMPY[x.dtype])).reshape(x.shape)
 
     def number(self, x: Value, what: str) -> Any:
         """The value of a scalar that must be known while translating."""

@@ -29,7 +29,9 @@ class Traced:
     params  the numbers of those that are parameters
     """
 
-    def __init__(self, name: str, flat: Callable[..., Any], specs: Sequence[Any], names: list[str], params: list[int]) -> None:
+    def __init__(
+        self, name: str, flat: Callable[..., Any], specs: Sequence[Any], names: list[str], params: list[int]
+    ) -> None:
         self.name, self.flat, self.names, self.params = name, flat, names, params
         self.jaxpr = jax.make_jaxpr(flat)(*specs)
         self._specs = specs
@@ -160,7 +162,7 @@ class Function:
         """Calls the network for these arguments."""
         call = Call(self, args, kwargs)
         key = call.key
-        traced = self._traced(call, key)
+        traced = self.traced(call, key)
         here = not any(isinstance(x, jax.core.Tracer) for x in call.leaves)
         own = [call.leaves[i] for i in traced.params]
         fixed = not any(isinstance(x, jax.core.Tracer) for x in own)
@@ -170,12 +172,26 @@ class Function:
             specs = [call.specs[i] for i in bound.passed]
             results = bound.calls(None).now([np.asarray(x, s.dtype) for x, s in zip(operands, specs, strict=True)])
         else:
-            results = bound.apply([jax.numpy.asarray(x, call.specs[i].dtype) for i, x in zip(bound.passed, operands, strict=True)])
+            arrays = [jax.numpy.asarray(x, call.specs[i].dtype) for i, x in zip(bound.passed, operands, strict=True)]
+            results = self._staged(bound, arrays)
         tree, keys = self._outputs[key]
         leaves = [jax.random.wrap_key_data(y, impl=k) if k else y for y, k in zip(results, keys, strict=True)]
         return jax.tree_util.tree_unflatten(tree, leaves)
 
-    def _traced(self, call: Call, key: Hashable) -> Traced:
+    def _staged(self, bound: Bound, arrays: list[Any]) -> Any:
+        """A call inside of a transformation of JAX."""
+        try:
+            return bound.apply(arrays)
+        except TypeError as e:
+            if "forward-mode" not in str(e):
+                raise
+            raise _core.UnsupportedError(
+                f"{self.__name__}: jax.jvp, jax.jacfwd and jax.hessian: not supported; differentiate the original function, or use "
+                "jax.grad, jax.vjp or jax.jacrev"
+            ) from e
+
+    def traced(self, call: Call, key: Hashable) -> Traced:
+        """The function for arguments of these types."""
         self._calls.setdefault(key, call)
         try:
             return self._programs.get(key)
@@ -236,5 +252,5 @@ def optimize(
     made = Function(function, chosen, nums, names)
     if args or kwargs:
         call = Call(made, args, kwargs)
-        made._traced(call, call.key).network(None)
+        made.traced(call, call.key).network(None)
     return made

@@ -11,8 +11,9 @@ import jax
 import numpy as np
 
 from sol import _core, log
+from sol.parsed import NUMPY, rejection
 
-from .builder import NUMPY, Value, sol_name
+from .builder import Value, sol_name
 from .translate import Translation
 
 INPUT, OUTPUT, PARAM, SAVED = range(4)  # enum what
@@ -33,9 +34,12 @@ class Described:
     """The graph of a traced function for arguments of fixed types, with the gradients of some arguments.
 
     wanted  the numbers of the arguments whose gradients backward computes; None: there is no backward
+    append  appends them now; otherwise the caller does
     """
 
-    def __init__(self, name: str, traced: Any, params: Sequence[int], wanted: tuple[int, ...] | None) -> None:
+    def __init__(
+        self, name: str, traced: Any, params: Sequence[int], wanted: tuple[int, ...] | None, append: bool = True
+    ) -> None:
         self.name = name
         self.graph = graph = _core.Graph(name)
         closed = traced.jaxpr
@@ -45,18 +49,17 @@ class Described:
             aval = closed.in_avals[i]
             make = graph.param if i in params else graph.input
             values[i] = Value(make(traced.names[i], sol_name(aval.dtype), aval.shape))
-        made = Translation(graph, wanted is not None).translate(closed, [values[i] for i in range(len(values))])
+        self.values = [values[i] for i in range(len(values))]
+        made = Translation(graph, wanted is not None).translate(closed, self.values)
         if made.problems:
-            raise _core.UnsupportedError(
-                f"{name}: SOL cannot translate {len(made.problems)} of its operations:\n  " + "\n  ".join(made.problems)
-            )
+            raise rejection(made.problems)
         for i, y in enumerate(made.outputs):
             graph.output(f"out_{i}", y.handle)
-        self.constants = made.constants
+        self.constants, self.held = made.constants, made.held  # arrays, and the parameters for them
         self.results = [jax.ShapeDtypeStruct(y.shape, NUMPY[y.dtype]) for y in made.outputs]
         self.of: tuple[int, ...] = ()  # the results whose gradients backward gets
         self.reached: list[int] = []  # the arguments whose gradients it gives
-        if wanted is not None:
+        if wanted is not None and append:
             self.of = tuple(i for i, y in enumerate(made.outputs) if y.real)
             found = graph.differentiate(self.of, tuple(values[i].handle for i in wanted))
             self.reached = [i for i, there in zip(wanted, found, strict=True) if there]
@@ -89,7 +92,9 @@ class Calls:
     def __init__(self, network: Network, bound: tuple[Any, ...] | None) -> None:
         self.network = network
         self._buffers = None if bound is None else (*bound, *network.constants)
-        self.passed = [i for i in range(len(network.params) + len(network.inputs)) if bound is None or i in network.inputs]
+        self.passed = [
+            i for i in range(len(network.params) + len(network.inputs)) if bound is None or i in network.inputs
+        ]
         n = network
         free = [*n.constant_parts()] if bound is None else []
         self._constants = [jax.numpy.asarray(c) for c in n.constants] if bound is None else []

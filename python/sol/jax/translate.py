@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jax._src import source_info_util
 from jax.extend import core as jex
 
 from sol import _core
+from sol.parsed import Problem
 
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
 from .operators import ROWS, Rejected
@@ -31,8 +32,9 @@ class Translated:
     """A graph, its outputs, and the arrays that the function brings with it."""
 
     outputs: list[Value]
-    problems: list[str]
-    constants: list[Any] = field(default_factory=list)  # in the order of the graph's last parameters
+    problems: list[Problem]
+    constants: list[Any]  # in the order of the graph's last parameters
+    held: list[Value]  # these parameters
 
 
 class Translation:
@@ -41,13 +43,14 @@ class Translation:
     def __init__(self, graph: _core.Graph, tracked: bool) -> None:
         self.b = Builder(graph)
         self.tracked = tracked
-        self.problems: dict[str, None] = {}  # in order, each once
+        self.problems: list[Problem] = []
         self.constants: list[Any] = []
+        self.held: list[Value] = []
 
     def translate(self, closed: Any, args: list[Value]) -> Translated:
         """The function of a closed jaxpr on these arguments."""
         outputs = self.walk(closed.jaxpr, [self._constant(c) for c in closed.consts], args)
-        return Translated(outputs, list(self.problems), self.constants)
+        return Translated(outputs, self.problems, self.constants, self.held)
 
     def _constant(self, value: Any) -> Value:
         """Large constants are parameters, so that code and cache do not hold them."""
@@ -56,6 +59,7 @@ class Translation:
             return self.b.const(array)
         made = Value(self.b.graph.param(f"constant_{len(self.constants)}", sol_name(array.dtype), array.shape))
         self.constants.append(array)
+        self.held.append(made)
         return made
 
     def walk(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
@@ -68,14 +72,15 @@ class Translation:
         env.update(zip(jaxpr.constvars, consts, strict=True))
         env.update(zip(jaxpr.invars, args, strict=True))
         for e in jaxpr.eqns:
-            env.update(zip(e.outvars, self._equation(e, [read(v) for v in e.invars]), strict=True))
+            env.update(zip(e.outvars, self._equation(e, read), strict=True))
         return [read(v) for v in jaxpr.outvars]
 
-    def _equation(self, e: Any, operands: list[Value]) -> list[Value]:
+    def _equation(self, e: Any, read: Callable[[Any], Value]) -> list[Value]:
         b, name = self.b, e.primitive.name
         where = _line(e)
         try:
             expected = [_shape_and_type(v.aval) for v in e.outvars]
+            operands = [read(v) for v in e.invars]
             made = self._higher(e, operands)
             if made is None:
                 if name not in ROWS:
@@ -88,7 +93,7 @@ class Translation:
                     raise _core.InternalError(f"{name}: expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}")
             return made
         except (Rejected, _core.UnsupportedError, _core.InvalidError) as problem:
-            self.problems[f"{name}{f' ({where})' if where else ''}: {problem}"] = None
+            self.problems.append(Problem(name, str(problem), f"({where})" if where else ""))
             return [self._stand_in(v.aval) for v in e.outvars]
 
     def _stand_in(self, aval: Any) -> Value:
@@ -141,7 +146,9 @@ class Translation:
         b = self.b
         inner = e.params.get("call_jaxpr") or e.params["fun_jaxpr"]
         about = getattr(inner, "jaxpr", inner).debug_info.with_unknown_names()
-        function = jex.jaxpr_as_fun(jex.ClosedJaxpr(jex.Jaxpr((), list(variables), e.outvars, [e], debug_info=about), ()))
+        function = jex.jaxpr_as_fun(
+            jex.ClosedJaxpr(jex.Jaxpr((), list(variables), e.outvars, [e], debug_info=about), ())
+        )
 
         def gradients(mark: Any, *xs: Any) -> Any:
             def result(*own: Any) -> Any:
@@ -227,7 +234,9 @@ class Translation:
 def _data(value: Any) -> Any:
     """An array without the type of keys."""
     dtype = getattr(value, "dtype", None)
-    return jax.random.key_data(value) if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else value
+    return (
+        jax.random.key_data(value) if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else value
+    )
 
 
 def _physical(aval: Any) -> Any:

@@ -36,8 +36,8 @@ def _mode(p: dict[str, Any]) -> str:
 def _gather(b: Builder, p: dict[str, Any], x: Value, at: Value) -> Value:
     d, sizes, mode = p["dimension_numbers"], p["slice_sizes"], _mode(p)
     at = b.cast(at, "i64")
-    (axis,) = d.start_index_map if len(d.start_index_map) == 1 else (None,)
-    whole = axis is not None and all(n == (1 if i == axis else x.shape[i]) for i, n in enumerate(sizes))
+    axis = d.start_index_map[0] if len(d.start_index_map) == 1 else -1
+    whole = axis >= 0 and all(n == (1 if i == axis else x.shape[i]) for i, n in enumerate(sizes))
     if whole and d.collapsed_slice_dims == (axis,) and not d.operand_batching_dims:
         return _slices(b, p, x, b.reshape(at, at.shape[:-1]), axis, mode)
     return _elements(b, p, x, at, mode)

@@ -68,9 +68,7 @@ def _compared(name: str) -> Any:
 
 def _bits(name: str) -> Any:
     logical = {"bit_and": "logical_and", "bit_or": "logical_or", "bit_xor": "logical_xor"}[name]
-    return lambda b, p, x, y: (
-        b.cast(b.layer(logical, x, y), "bool") if x.dtype == "bool" else b.layer(name, x, y)
-    )
+    return lambda b, p, x, y: b.cast(b.layer(logical, x, y), "bool") if x.dtype == "bool" else b.layer(name, x, y)
 
 
 ROWS.update({name: _same(function) for name, function in SAME.items()})

@@ -1,0 +1,223 @@
+"""Networks as users of JAX write them: plain functions, Flax and Keras, under transformations, trained; what fails says why."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import sol.jax as sol
+
+
+def largest(a: Any, b: Any) -> float:
+    """The largest difference of two trees."""
+    return max(
+        float(np.abs(np.asarray(x) - np.asarray(y)).max(initial=0))
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+class MLP(nn.Module):
+    """Two layers with dropout."""
+
+    @nn.compact
+    def __call__(self, x: Any, training: bool = False) -> Any:
+        x = nn.relu(nn.Dense(16)(x))
+        return nn.Dense(10)(nn.Dropout(0.5, deterministic=not training)(x))
+
+
+class CNN(nn.Module):
+    """Convolutions, a pool, a norm."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.relu(nn.GroupNorm(2)(nn.Conv(8, (3, 3))(x)))
+        x = nn.avg_pool(nn.max_pool(x, (2, 2), (2, 2)), (2, 2), (2, 2))
+        return nn.Dense(10)(x.reshape(x.shape[0], -1))
+
+
+class Transformer(nn.Module):
+    """Embedding, one causal block, tied weights."""
+
+    @nn.compact
+    def __call__(self, tokens: Any) -> Any:
+        embed = nn.Embed(13, 16)
+        x = embed(tokens) + nn.Embed(32, 16)(jnp.arange(tokens.shape[1]))
+        mask = nn.make_causal_mask(tokens)
+        x = x + nn.MultiHeadDotProductAttention(2)(nn.LayerNorm()(x), mask=mask)
+        x = x + nn.Dense(16)(nn.gelu(nn.Dense(32)(nn.LayerNorm()(x))))
+        return embed.attend(nn.LayerNorm()(x))
+
+
+MODELS = {
+    "mlp": (MLP(), np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32), (8,)),
+    "cnn": (CNN(), np.random.default_rng(1).normal(size=(4, 8, 8, 3)).astype(np.float32), (4,)),
+    "transformer": (Transformer(), np.random.default_rng(2).integers(0, 13, (3, 9)), (3, 9)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training(name: str) -> None:
+    """Five steps with momentum inside of jit: losses and parameters are JAX's."""
+    model, x, labels_shape = MODELS[name]
+    labels = np.random.default_rng(3).integers(0, 10, labels_shape)
+    params = model.init(jax.random.key(0), x)
+    fast = sol.optimize(model.apply, params, x)
+    optimizer = optax.sgd(0.1, momentum=0.9)
+
+    def train(apply: Any) -> tuple[list[float], Any]:
+        def loss(p: Any) -> Any:
+            return optax.softmax_cross_entropy_with_integer_labels(apply(p, x), labels).mean()
+
+        @jax.jit
+        def step(p: Any, state: Any) -> Any:
+            value, gradients = jax.value_and_grad(loss)(p)
+            updates, state = optimizer.update(gradients, state)
+            return optax.apply_updates(p, updates), state, value
+
+        own, state, losses = params, optimizer.init(params), []
+        for _ in range(5):
+            own, state, value = step(own, state)
+            losses.append(float(value))
+        return losses, own
+
+    losses, trained = train(model.apply)
+    made, own = train(fast)
+    np.testing.assert_allclose(made, losses, rtol=2e-5)
+    assert largest(own, trained) < 2e-4
+    assert largest(fast(own, x), model.apply(own, x)) < 1e-5  # other parameters, outside of jit
+
+
+def test_dropout_draws_as_jax() -> None:
+    """Keys are arguments, and masks are bit for bit JAX's."""
+    model, x, _ = MODELS["mlp"]
+    params = model.init(jax.random.key(0), x)
+
+    def apply(p: Any, x: Any, key: Any) -> Any:
+        return model.apply(p, x, training=True, rngs={"dropout": key})
+
+    fast = sol.optimize(apply)
+    for seed in range(3):
+        assert largest(fast(params, x, jax.random.key(seed)), apply(params, x, jax.random.key(seed))) < 1e-6
+
+
+def test_transformations() -> None:
+    """jit with parameters as arguments and closed over, grad of one argument, vmap over the batch, and of gradients."""
+    model, x, _ = MODELS["cnn"]
+    params = model.init(jax.random.key(0), x)
+    fast = sol.optimize(model.apply, params, x)
+    want = model.apply(params, x)
+    for f in (fast, jax.jit(fast), lambda p, x: jax.jit(lambda x: fast(p, x))(x)):
+        assert largest(f(params, x), want) < 1e-5
+    loss = lambda f: lambda p, x: (f(p, x) ** 2).mean()  # noqa: E731
+    for n in (0, 1, (0, 1)):
+        assert largest(jax.grad(loss(fast), n)(params, x), jax.grad(loss(model.apply), n)(params, x)) < 1e-4
+    many = np.stack([x, 2 * x, -x])
+    over = (None, 0)
+    assert largest(jax.vmap(fast, over)(params, many), jax.vmap(model.apply, over)(params, many)) < 1e-5
+    each = jax.vmap(jax.grad(loss(fast)), over)(params, many)
+    assert largest(each, jax.vmap(jax.grad(loss(model.apply)), over)(params, many)) < 1e-4
+
+
+def test_other_shapes_types_and_static_arguments() -> None:
+    """Traced again, as by jit."""
+
+    def function(x: Any, n: int, *, shift: Any = 0.0, mode: str = "sum") -> Any:
+        return {"y": (getattr(jnp, mode)(x**n) + shift, x[:0])}
+
+    fast = sol.optimize(function, static_argnums=1, static_argnames="mode")
+    for x in (jnp.arange(5.0), jnp.ones((2, 3)), jnp.arange(4), 2.5 * jnp.ones(0)):
+        for n in (2, 3):
+            got, want = fast(x, n, shift=1, mode="sum"), function(x, n, shift=1, mode="sum")
+            assert jax.tree.structure(got) == jax.tree.structure(want)
+            assert largest(got["y"][0], want["y"][0]) < 1e-5
+            assert got["y"][0].dtype == want["y"][0].dtype
+    assert largest(fast(jnp.arange(3.0), 2, mode="mean"), function(jnp.arange(3.0), 2, mode="mean")) < 1e-6
+
+
+def test_what_fails_says_why() -> None:
+    """One message each."""
+    f = sol.optimize(lambda x: jnp.sin(x).sum())
+    x = jnp.ones(3)
+    with pytest.raises(sol.UnsupportedError, match=r"jax\.jvp, jax\.jacfwd and jax\.hessian: not supported"):
+        jax.jvp(f, (x,), (x,))
+    with pytest.raises(sol.UnsupportedError, match="a gradient of a gradient"):
+        jax.jacrev(jax.grad(f))(x)
+    with pytest.raises(sol.InvalidError, match="argument 0: expected an array, got str; name it in static_argnums"):
+        f("text")
+    with pytest.raises(
+        sol.UnsupportedError, match=r"3 things in this model are not supported:(.|\n)*complex64(.|\n)*igamma"
+    ) as e:
+        sol.optimize(lambda x: jnp.abs(x + 1j) + jax.scipy.special.gammainc(x, x), x)
+    assert "test_models.py" in str(e.value)
+    with pytest.raises(sol.UnsupportedError, match="the number of steps of a loop depends on data"):
+        sol.optimize(lambda x: jax.lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x), x)
+    with pytest.raises(sol.UnsupportedError, match="vdims and batch_size: not supported for functions of JAX"):
+        import sol as any_framework
+
+        any_framework.optimize(jnp.sin, x, vdims=True)
+
+
+def test_programs_outlive_the_function_and_end_with_it() -> None:
+    """A compiled program of XLA holds the network that it calls."""
+    x = jnp.arange(4.0)
+    f = sol.optimize(lambda x: x * 3 + 1, x)
+    compiled = jax.jit(f).lower(x).compile()
+    del f
+    gc.collect()
+    assert largest(compiled(x), x * 3 + 1) == 0
+
+
+def test_threads() -> None:
+    """Several threads call one function with parameters of their own."""
+    model, x, _ = MODELS["mlp"]
+    fast = sol.optimize(model.apply)
+    wrong: list[float] = []
+
+    def work(seed: int) -> None:
+        params = model.init(jax.random.key(seed), x)
+        want, run = model.apply(params, x), jax.jit(fast)
+        wrong.extend(largest(f(params, x), want) for _ in range(20) for f in (fast, run))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(wrong) == 160
+    assert max(wrong) < 1e-5
+
+
+def test_as_a_function_on_arrays() -> None:
+    """framework="numpy"; sol.optimize finds JAX by the type of an argument."""
+    import sol as any_framework
+
+    weights = jnp.linspace(-1, 1, 300).reshape(3, 100)
+    f = lambda x: jnp.tanh(x @ weights).sum(1)  # noqa: E731
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    assert isinstance(any_framework.optimize(f, jnp.asarray(x)), sol.Function)
+    net = any_framework.optimize(f, jnp.asarray(x), framework="numpy")
+    y, back = net.vjp(x)
+    assert largest(y, f(x)) < 1e-4
+    assert largest(back(np.ones(4, np.float32)).arguments, jax.grad(lambda x: f(x).sum())(x)) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["MobileNetV2", "EfficientNetB0", "DenseNet121", "ResNet50", "ConvNeXtTiny", "NASNetMobile", "Xception"]
+)
+def test_keras_applications(name: str) -> None:
+    """Networks of keras.applications with Keras on JAX, in a process of their own."""
+    script = os.path.join(os.path.dirname(__file__), "application.py")
+    done = subprocess.run([sys.executable, script, name], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 5e-6
