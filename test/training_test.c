@@ -137,6 +137,43 @@ static void changed_parameters(void **state)
     drop(&n);
 }
 
+/* What forward saves lies in the caller's memory, and a copy of it elsewhere serves as well. */
+static void memory_of_the_caller(void **state)
+{
+    (void)state;
+    struct net n = make(cnn);
+    struct sol_memory m;
+    struct sol_saved *saved;
+    sol_net_memory(n.net, &m);
+    assert_true(m.saved > 0);
+    const size_t room = ((size_t)m.saved + 63) / 64 * 64;
+    char *memory = aligned_alloc(64, room), *copy = aligned_alloc(64, room);
+    expect(&n);
+    for (int round = 0; round < 2; round++) {
+        good(sol_saved_in(n.net, NULL, memory, &saved));
+        const struct sol_call call = {
+            .inputs = (const void *const *)n.in, .outputs = (void *const *)n.out, .threads = 2};
+        good(sol_net_forward_in(n.net, n.params, &call, saved));
+        sol_saved_destroy(saved);
+        memcpy(copy, memory, (size_t)m.saved);
+        memset(memory, 0xff, (size_t)m.saved);
+        good(sol_saved_in(n.net, NULL, copy, &saved));
+        backward(&n, saved, 0, 2);
+        check(&n, true);
+        sol_saved_destroy(saved);
+    }
+    assert_int_equal(sol_saved_in(n.net, NULL, memory + 4, &saved), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "expected 64-byte alignment"));
+    struct net other = make(cnn);
+    good(sol_saved_in(other.net, NULL, memory, &saved));
+    assert_int_equal(sol_net_forward_in(n.net, n.params, &(struct sol_call){.threads = 1}, saved), SOL_ERR_INVALID);
+    drop(&other);
+    sol_saved_destroy(saved); /* it outlives its network */
+    drop(&n);
+    free(memory);
+    free(copy);
+}
+
 static void mistakes(void **state)
 {
     (void)state;
@@ -229,10 +266,15 @@ int main(void)
     if (sol_ctx_create(NULL, &ctx)) return 2;
     sol_config_set(ctx, "log::level", "ERROR");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_then_backward), cmocka_unit_test(several_in_flight),
-        cmocka_unit_test(what_backward_reads),   cmocka_unit_test(run_is_forward),
-        cmocka_unit_test(changed_parameters),    cmocka_unit_test(mistakes),
-        cmocka_unit_test(a_copy_stays_a_copy),   cmocka_unit_test(text_form),
+        cmocka_unit_test(forward_then_backward),
+        cmocka_unit_test(several_in_flight),
+        cmocka_unit_test(what_backward_reads),
+        cmocka_unit_test(run_is_forward),
+        cmocka_unit_test(changed_parameters),
+        cmocka_unit_test(memory_of_the_caller),
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(a_copy_stays_a_copy),
+        cmocka_unit_test(text_form),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     sol_ctx_destroy(ctx);
