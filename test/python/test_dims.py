@@ -523,6 +523,8 @@ OUTCOMES = {  # numbers that a model makes of a size; how many of the sizes belo
     "isqrt": (lambda s, x: x.new_ones(math.isqrt(x.shape[0])), 12),
     "gcd": (lambda s, x: x * math.gcd(x.shape[0], 4), 12),
     "range": (lambda s, x: sum(x[i] for i in range(x.shape[0])), 12),
+    "string": (lambda s, x: x * {"12": 2, "13": 3}.get(str(x.shape[0]), 5), 12),
+    "format": (lambda s, x: x * len(f"{x.shape[0]:>3d} of {x.shape}, {x.shape[0] * 0.5:.0f}"), 12),
     "decides": (lambda s, x: x * 2 if x.shape[0] > 12 else x * 3, 2),
 }
 

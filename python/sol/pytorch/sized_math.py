@@ -1,16 +1,19 @@
 """Functions of Python's module math, for sizes that vary: during a trace with symbols, `math.sqrt(x.shape[1])` is an expression, as
-`x.shape[1] ** 0.5` is. Python would convert the size to a number, and the trace would be valid for that alone."""
+`x.shape[1] ** 0.5` is. Python would convert the size to a number, and the trace would be valid for that alone. A string is no
+expression, so there a size is taken as a number, as int() does; PyTorch would write the name of the symbol."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from .problems import LIBRARY
 from .symbols import SYMBOLIC
 
 _Function = Callable[..., Any]
@@ -52,17 +55,37 @@ def _either(plain: _Function, symbolic: _Function) -> _Function:
     return call
 
 
+_NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_STRINGS = ("__str__", "__repr__", "__format__")
+
+
+def _written(kind: type, name: str) -> _Function:
+    """A method that makes a string: of the number, if the model calls it, and what it was in PyTorch's own messages."""
+    number, before = _NUMBERS[kind], getattr(kind, name)
+
+    @functools.wraps(before)
+    def call(size: Any, *spec: str) -> Any:
+        own = sys._getframe(1).f_code.co_filename.startswith(LIBRARY)
+        return before(size, *spec) if own else getattr(number(size), name)(*spec)
+
+    return call
+
+
 @contextlib.contextmanager
 def expressions() -> Iterator[None]:
-    """Functions of math take sizes that vary."""
-    before = {name: getattr(math, name) for name in _FUNCTIONS}
-    for name, symbolic in _FUNCTIONS.items():
-        setattr(math, name, _either(before[name], symbolic))
+    """Functions of math take sizes that vary, and strings have their numbers."""
+    changed: list[tuple[Any, str, Any]] = [
+        *((math, name, _either(getattr(math, name), symbolic)) for name, symbolic in _FUNCTIONS.items()),
+        *((kind, name, _written(kind, name)) for kind in _NUMBERS for name in _STRINGS),
+    ]
+    before = [(owner, name, vars(owner).get(name)) for owner, name, _ in changed]
+    for row in changed:
+        setattr(*row)
     try:
         yield
     finally:
-        for name, plain in before.items():
-            setattr(math, name, plain)
+        for owner, name, old in before:
+            delattr(owner, name) if old is None else setattr(owner, name, old)
 
 
 __all__ = ["expressions"]
