@@ -22,6 +22,9 @@ PATCHES = "positions are learned for 16 patches: the sizes of pictures with as m
 PROGRAMS = {
     "xlnet": (2, ONES),
     "siglip (vision)": (2, PATCHES),
+    "siglip": (2, PATCHES),
+    "pvt": (2, PATCHES),
+    "levit": (2, PATCHES),
     "ast": (2, PATCHES),
     "dinov2": (2, PATCHES),
     "mobilevit": (2, "pictures whose patches are not whole are resized: each size has a table"),
@@ -42,7 +45,7 @@ EACH = {
     "rwkv": "attributes that forward sets",
     "llava": "attributes that forward sets",
     "reformer": "forward reads values",
-    "switch": "forward reads values",
+    "switch": r"SwitchTransformersExperts \S*mlp\.experts \(modeling_switch_transformers\.py:\d+\) decides by a size that depends on data",
     "dbrx": "forward reads values",
     "nystromformer": "must match the size of tensor",  # its mean over segments is of the example's length
 }

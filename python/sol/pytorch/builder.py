@@ -128,7 +128,7 @@ class Builder:
         self.target = ""
         self.row_major = False
         self.sized: Callable[[Any], Any] = lambda arg: arg  # gives arguments of the trace the sizes of the program
-        self.memory: Callable[[], tuple[Value, Any, int]]   # of the operator's first argument; see Translator._memory
+        self.memory: Callable[[], tuple[Value, Any, int]]  # of the operator's first argument; see Translator._memory
         self.out: Any = None
         self.seed: Value | None = None  # the input of random layers, created with the first of them
         self.writes: list[

@@ -19,7 +19,7 @@ from typing import Any
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from torch.utils._sympy.printers import PythonPrinter
 
@@ -93,6 +93,9 @@ class _Env(ShapeEnv):
         try:
             made = super()._evaluate_expr(orig_expr, *args, **kwargs)
             self.guarded += [self._cause() for _ in range(len(self.guards) - len(self.guarded))]
+        except GuardOnDataDependentSymNode as e:
+            e.args = (f"{self._cause()} decides by a size that depends on data",)
+            raise
         finally:
             self._converts = outer
         return made
@@ -259,6 +262,11 @@ class Settled:
             else []
         )
         return math.gcd(*fit, self.hints[dim]) if fit else 1
+
+    def together(self) -> frozenset[sympy.Symbol]:
+        """The dimensions in rules by which something computed from several of them equals a number."""
+        equal = (rule for rule, _ in self.rules if isinstance(rule, sympy.Eq) and any(a.is_number for a in rule.args))
+        return frozenset().union(*(rule.free_symbols for rule in equal if len(rule.free_symbols) > 1))
 
     def implied(self, rule: sympy.Expr) -> bool:
         """Whether the limits and multiples of the dimensions say the same, as far as some sizes show."""

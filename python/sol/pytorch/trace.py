@@ -28,6 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, snapshot_fake
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -405,6 +406,8 @@ def trace(
             return _trace(_Recorder(module, mode, None, given, symbols), module, args, kwargs)
     except (Unusual, TooLong, DataSized, _core.UnsupportedError):
         raise
+    except GuardOnDataDependentSymNode as e:
+        raise Unusual(str(e)) from e
     except Exception as e:
         raise Unusual(f"{type(e).__name__}: {e}") from e
     finally:

@@ -53,10 +53,13 @@ class Kept:
         self.fixed = {p: (n, BROADCAST) for p, n in fixed.items()} | dict(self.settled.fixed)
 
     def _selections(self) -> list[frozenset[sympy.Symbol]]:
-        """No dimension, each alone (the batch last), all but the first."""
+        """No dimension; those that together must make a number (height and width of pictures with 16 patches); each alone (the batch
+        last); all but the first."""
         dims = self.settled.dims
         each = [frozenset({s}) for s in reversed(dims)] if len(dims) > 1 else []
-        return [frozenset(), *each, *([frozenset(dims[1:])] if len(dims) > 2 else [])]
+        rest = [frozenset(dims[1:])] if len(dims) > 2 else []
+        made = self.settled.together()
+        return list(dict.fromkeys([frozenset(), *([made] if 1 < len(made) < len(dims) else []), *each, *rest]))
 
     def unify(self, why: Exception) -> bool:
         """Where an operator needs two sizes to be equal that the network sets: takes them for one."""
