@@ -138,14 +138,17 @@ static bool differentiate(struct sol_graph *g)
     return nof && nwith && !sol_graph_differentiate(g, nof, of, nwith, with, reached);
 }
 
-/* NULL: graphs of this seed are not compiled. The compiler changes a graph, so it gets one of its own. */
+/* NULL: graphs of this seed are not compiled. The compiler changes a graph, so it gets one of its own. Every second
+ * graph has bands wherever they are possible. */
 static struct sol_net *compiled(int seed, bool joint)
 {
     struct sol_net *net = NULL;
     struct made m;
     if (!options.compile || seed % options.compile) return NULL;
+    const char *bands = seed / options.compile % 2 ? "always" : "auto";
     assert_true(make(&m, seed) && (!joint || differentiate(m.g)));
-    if (sol_compile(ctx, m.g, &net)) WRONG("seed %d: %s", seed, sol_error(ctx));
+    assert_int_equal(sol_config_set(ctx, "bands", bands), SOL_OK);
+    if (sol_compile(ctx, m.g, &net)) WRONG("seed %d, bands %s: %s", seed, bands, sol_error(ctx));
     destroy(&m);
     return net;
 }

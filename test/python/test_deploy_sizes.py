@@ -69,6 +69,11 @@ SIZES = {
 }
 
 
+def names_of(inputs):
+    """The dimensions of a network, in the order of the arguments of its functions."""
+    return [s.name for s in dict.fromkeys(d for i in inputs for d in i.shape if isinstance(d, type(sol.dim("n"))))]
+
+
 def program(folder, target, names, flags=(), cc="cc"):
     """Builds the driver for a library with these dimensions."""
     at = ", ".join(f"s[{i}]" for i in range(len(names)))
@@ -101,7 +106,7 @@ def test_sizes(make, target, tmp_path):
     """Five sizes, 0 and 1 among them, in contexts of their own and in blocks with guards, in four threads at once, a thousand
     in turns without new memory, and after a size for which there is none."""
     model, inputs, data = make()
-    names = [s.name for s in dict.fromkeys(d for i in inputs for d in i.shape if isinstance(d, type(sol.dim("n"))))]
+    names = names_of(inputs)
     deploy(tmp_path, target, model, inputs)
     assert f"({', '.join(['void *ctx', *(f'int64_t {n}' for n in names)])}, " in (tmp_path / "libnet.h").read_text()
     program(tmp_path, target, names)
@@ -323,6 +328,19 @@ def test_other_devices_at_any_size(device, tmp_path):
         pytest.skip(f"no {emulator} (apt install qemu-user)")
     assert sh(tmp_path, "make", "run").count("both ways give the same") == 2
     assert "the self-test passed" in sh(tmp_path, "make", "check")
+
+
+@pytest.mark.parametrize("make", [mlp, pictures, sequence])
+def test_neon_at_any_size(make, tmp_path):
+    """What test_sizes does, by an emulator of ARM64: products, windows, attention, norms and a recurrence in NEON."""
+    prefix, emulator = CROSS["arm64"]
+    needs_compiler(f"{prefix}-gcc")
+    if not shutil.which(emulator):
+        pytest.skip(f"no {emulator} (apt install qemu-user)")
+    model, inputs, data = make()
+    deploy(tmp_path, "static_lib", model, inputs, device_type="arm64")
+    program(tmp_path, "static_lib", names_of(inputs), ["-static"], f"{prefix}-gcc")
+    drive(tmp_path, model, data, SIZES[make], run=(emulator, "./driver"))
 
 
 BARE_MAIN = """

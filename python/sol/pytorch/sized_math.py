@@ -55,11 +55,11 @@ def _either(plain: _Function, symbolic: _Function) -> _Function:
     return call
 
 
-_NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_NUMBERS: dict[Any, _Function] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _STRINGS = ("__str__", "__repr__", "__format__")
 
 
-def _written(kind: type, name: str) -> _Function:
+def _written(kind: Any, name: str) -> _Function:
     """A method that makes a string: of the number, if the model calls it, and what it was in PyTorch's own messages."""
     number, before = _NUMBERS[kind], getattr(kind, name)
 
