@@ -103,6 +103,28 @@ def test_detection(vdims):
     agrees(detected, *calls, vdims=vdims)
 
 
+@pytest.mark.usefixtures("nms")
+def test_batched_nms(monkeypatch):
+    """It decides by the number of its boxes how it keeps classes apart."""
+    from torchvision.ops import batched_nms, boxes
+
+    monkeypatch.setattr(boxes, "_assert_has_ops", lambda: None)
+    before = batched_nms.__code__
+
+    def f(boxes, scores):
+        best, label = scores.max(1)
+        hit = best > 0.5
+        kept = batched_nms(boxes[hit], best[hit], label[hit], 0.4)
+        return boxes[hit][kept], label[hit][kept]
+
+    calls = []
+    for most in (1.0, 0.4, 0.6, 0.8):
+        corner = real(40, 2).abs() * 5
+        calls.append((torch.cat([corner, corner + real(40, 2).abs() * 3], 1), torch.rand(40, 3) * most))
+    agrees(f, *calls)
+    assert batched_nms.__code__ is before
+
+
 def test_sizes_that_vary_too():
     def f(x):
         y = x[x[:, 0] > 0]

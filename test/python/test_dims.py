@@ -558,6 +558,35 @@ def test_a_number_of_one_size_leaves_others_free():
         s(torch.randn(4, 6, 9))
 
 
+def test_arguments_of_a_function_have_its_names():
+    s = sol.optimize(lambda a, b: a + b, torch.randn(3, 4), torch.randn(3, 4), vdims=True)
+    with pytest.raises(sol.InvalidError, match="'#0' is 4 in b, but 3 in a"):
+        s(torch.randn(3, 4), torch.randn(4, 4))
+
+
+class Patches(nn.Module):
+    """Positions of 4 patches, and words of any length beside them."""
+
+    def __init__(self):
+        super().__init__()
+        self.cut, self.places, self.words = nn.Conv2d(3, 8, 4, 4), nn.Parameter(torch.randn(4, 8)), nn.Linear(8, 8)
+
+    def forward(self, picture, words):
+        y = self.cut(picture).flatten(2).transpose(1, 2) + self.places
+        return torch.cat([y, self.words(words)], 1).softmax(1)
+
+
+def test_sizes_that_together_make_a_number():
+    """Height and width must give 4 patches, so they are numbers; batch and length vary."""
+    model = Patches().eval()
+    call = lambda b, t, h=8, w=8: (torch.randn(b, 3, h, w), torch.randn(b, t, 8))  # noqa: E731
+    s = sol.optimize(copy.deepcopy(model), *call(2, 5), vdims=True)
+    check_calls(s, model, [call(2, 5), call(3, 9), call(7, 2)])
+    assert programs(s) == [True]
+    check_calls(s, model, [call(2, 3, 9, 11), call(4, 7, 9, 11)])
+    assert programs(s) == [True, True]
+
+
 def test_the_model_rejects_a_size():
     model, _ = networks.network("bert", None)
     s = sol.optimize(model, ids(2, 24), torch.ones(2, 24, dtype=torch.int64), vdims=True)

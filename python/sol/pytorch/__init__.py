@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -30,6 +31,14 @@ class _Function(torch.nn.Module):
             torch.fx.proxy, "_register_stack_trace_anchor"
         ):  # PyTorch keeps the lines of functions called `forward` only
             torch.fx.proxy._register_stack_trace_anchor(function)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """Names of arguments are those of the function, if it has any."""
+        try:
+            return inspect.signature(self.__dict__["function"])
+        except ValueError:  # one of Python's or PyTorch's own
+            return inspect.signature(self.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["function"](*args, **kwargs)

@@ -34,7 +34,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import fake, function, operators, sized_math, state
+from . import boxes, fake, function, operators, sized_math, state
 from .decompose import rule
 from .hooks import computed
 from .hosting import Hosting
@@ -453,8 +453,9 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     """Calls the module once, on tensors that become placeholders."""
     for row in rows:
         recorder.source(*row)
-    symbolic = contextlib.nullcontext() if recorder.symbols is None else sized_math.expressions()
-    with enable_python_dispatcher(), recorder, _portable(), _recording(recorder), symbolic:
+    with enable_python_dispatcher(), recorder, _portable(), _recording(recorder), contextlib.ExitStack() as symbolic:
+        for functions in () if recorder.symbols is None else (sized_math.expressions, boxes.any_number):
+            symbolic.enter_context(functions())
         made = called(lambda both: run(recorder, module, *both), given)
     results, out_spec = pytree.tree_flatten(made)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
@@ -567,11 +568,8 @@ def _leaves(mode: FakeTensorMode, leaves: list[Any], names: list[str], symbols: 
 
 def leaf_names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """Names of the leaves: the name of forward's argument, and the path to the leaf in it."""
-    known = [
-        p.name
-        for p in inspect.signature(module.forward).parameters.values()
-        if p.kind is not inspect.Parameter.KEYWORD_ONLY
-    ]
+    signature: inspect.Signature = getattr(module, "__signature__", None) or inspect.signature(module.forward)
+    known = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     last = known[-1] if known else "arg"
     heads = [
         known[i] if i < len(known) - 1 or len(args) == len(known) else f"{last}_{i - len(known) + 1}"

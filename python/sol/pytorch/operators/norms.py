@@ -29,8 +29,10 @@ def _batch_norm(
     eps: float,
     momentum: float = 0.0,
 ) -> Value:
-    if 0 in x.shape:
-        return x
+    if 0 in x.shape:  # the running statistics stay, and gradients of the parameters are 0
+        of_channel = [1, x.shape[1], *[1] * (x.ndim - 2)]
+        scaled = x if weight is None else b.mul(x, b.reshape(weight, of_channel))
+        return scaled if bias is None else b.add(scaled, b.reshape(bias, of_channel))
     if not training and mean is not None and var is not None:
         return b.layer("BatchNorm", x, weight, bias, mean, var, e=float(eps))
     y, batch_mean, batch_var = b.layers("BatchNormTrain", x, weight, bias, outputs=3, e=float(eps))
