@@ -476,7 +476,18 @@ def test_onnx_in_python(onnx_file, tmp_path):
     ("model", "inputs", "keys", "why"),
     [
         (nn.Linear(4, 3), (sol.input([0, 4]),), {"batch_size": [1, 2], "vdims": True}, "give one of them"),
-        (nn.Linear(4, 3), (sol.input([sol.dim("n", 1, 8), sol.dim("m", 1, 8)]),), {}, "Linear .*needs 4|fixed"),
+        (
+            nn.Linear(4, 3),
+            (sol.input([sol.dim("n", 1, 8), sol.dim("m", 1, 8)]),),
+            {},
+            r"the model does not take \(float32\[1, 8\]\)",
+        ),
+        (
+            Sequence(),
+            (sol.input([2, sol.dim("steps", max=80)], dtype=torch.int64),),
+            {},
+            r"the model does not take \(int64\[2, 80\]\): model, test_deploy_sizes\.py:\d+",
+        ),
     ],
 )
 def test_what_is_rejected(model, inputs, keys, why, tmp_path):

@@ -48,6 +48,7 @@ def find(tracer: Tracer, declared: Sequence[Any], leaves: Sequence[Any], vdims: 
     traces = vary.Traces(free)
     kept = traces.explore((), leaves, lambda symbols: tracer.trace(leaves, symbols), free)
     if kept is None:
+        tracer.trace(leaves, None)  # says which layer does not take the example's sizes
         raise _unsupported(tracer.name, traces.why)
     return kept, vary.chosen(kept, declared, leaves, vdims) if vary.wanted(vdims) else list(declared)
 
