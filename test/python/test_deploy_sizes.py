@@ -330,7 +330,7 @@ def test_other_devices_at_any_size(device, tmp_path):
     assert "the self-test passed" in sh(tmp_path, "make", "check")
 
 
-@pytest.mark.parametrize("make", [mlp, pictures, sequence])
+@pytest.mark.parametrize("make", [mlp, pictures, pytest.param(sequence, marks=pytest.mark.slow)])
 def test_neon_at_any_size(make, tmp_path):
     """What test_sizes does, by an emulator of ARM64: products, windows, attention, norms and a recurrence in NEON."""
     prefix, emulator = CROSS["arm64"]
