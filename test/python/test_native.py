@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import opinfo_native
 import pytest
 import sol
 
@@ -269,6 +270,36 @@ def test_views_with_many_pieces_are_networks(run, env):
         """,
         env,
     )
+
+
+def test_data_parallel(run):
+    run(
+        """
+        m = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+        x = torch.randn(7, 6).double()
+        for given in ("cpu", "sol:0"):
+            there = copy.deepcopy(m).to("sol:0")
+            out = m(x)
+            m.zero_grad()
+            out.sin().sum().backward()
+            before = torch.sol.counts(1)["runs"]
+            got = nn.DataParallel(there, device_ids=[0, 1])(x.to(given))
+            got.sin().sum().backward()
+            assert got.device == torch.device("sol", 0) and torch.sol.counts(1)["runs"] > before
+            torch.testing.assert_close(got.cpu(), out)
+            for a, b in zip(m.parameters(), there.parameters()):
+                torch.testing.assert_close(b.grad.cpu(), a.grad)
+        """
+    )
+
+
+def test_the_first_samples_of_operators():
+    """A few of docs/operators-native.md; the script runs all."""
+    server = opinfo_native.Server()
+    for name in ("add", "sum", "cat", "take_along_dim", "nn.functional.embedding_bag", "linalg.det"):
+        kinds = {kind for found in server(name).values() for kind, _ in found}
+        assert kinds and kinds <= {"works", "falls back"}, (name, kinds)
+    server.end()
 
 
 def test_sizes_and_storages(run):

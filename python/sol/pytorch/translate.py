@@ -538,6 +538,8 @@ class Translator:
         if node not in seen:
             layout, dtype = Layout.of(self._sized(node.meta["val"])), node.meta["val"].dtype
             value: Value | Complex = self._read(node)
+            if value is None:
+                raise Rejected(f"a result that SOL does not compute: {node.name}")
             self.b.name, self.b.line = node.name, place(node)[1]
             order = list(layout.order)
             if isinstance(value, Complex):

@@ -9,7 +9,7 @@ import torch
 
 from ... import _core, log
 from ...device import device
-from . import build, eager, module
+from . import build, eager, module, parallel
 
 NAME = "sol"
 MOST = 127  # devices: PyTorch's numbers have 8 bits
@@ -38,6 +38,7 @@ def begin() -> None:
     module.library, module.type, module.names = library, kind, [d["name"] for d in all]
     library.sol_native_set(index)
     module.kernels = eager.begin()
+    parallel.begin()
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, module)
     sys.modules[f"torch.{NAME}"] = module

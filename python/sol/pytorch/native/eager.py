@@ -421,4 +421,5 @@ def begin() -> list[torch.library.Library]:
     some.impl("convolution_overrideable", functools.partial(run, aten.convolution_overrideable.default), "PrivateUse1")
     some.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse1")
     ours.impl("copy", _copy, "PrivateUse1")
+    some.impl("record_stream", lambda t, stream: None, "PrivateUse1")  # a device has one
     return [every, some, ours]

@@ -144,9 +144,16 @@ def set_rng_state(state: torch.Tensor, where: Any = "sol") -> None:
     torch.set_rng_state(state)
 
 
+class _NoTypes(list[torch.dtype]):
+    """The types of torch.autocast, which asks only where it is enabled (DataParallel enters it disabled)."""
+
+    def __contains__(self, dtype: object) -> bool:
+        raise _core.UnsupportedError(
+            'torch.autocast("sol"): SOL does not lower the precision of single operators: convert the model with '
+            "model.to(dtype), or leave autocast out"
+        )
+
+
 def get_amp_supported_dtype() -> list[torch.dtype]:
     """Types of torch.autocast: none."""
-    raise _core.UnsupportedError(
-        'torch.autocast("sol"): SOL does not lower the precision of single operators: convert the model with model.to(dtype), '
-        "or leave autocast out"
-    )
+    return _NoTypes()

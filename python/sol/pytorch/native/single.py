@@ -320,6 +320,10 @@ def make(
                     made = function(*args, **kwargs)
             except _UNKNOWN as e:
                 raise Rejected(str(e).split("\n")[0].split(". ")[0]) from e
+            except RuntimeError as e:  # PyTorch gives numbers of Python where the operator has tensors
+                if "Expected a value of type 'Tensor'" not in str(e):
+                    raise
+                raise Rejected("a number in place of a tensor") from e
             results, spec = pytree.tree_flatten(made)
             if targets:
                 needed = [tuple(r.shape) for r in results]
