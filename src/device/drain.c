@@ -118,10 +118,23 @@ static void count(struct queue *q, int n, const struct sol_command *c)
     lock_give(&q->dev->lock);
 }
 
+/* The caller holds the lock. */
+static void check_report(struct queue *q, const struct entry *e)
+{
+    struct sol_failure why = failure_new();
+    if (e->c.kind != SOL_COMMAND_READ || !e->c.run || !e->reported[0]) return;
+    why.kernel = e->reported[0];
+    why.step = e->reported[1];
+    fail_locked(q, e, SOL_ERR_RUN, &why);
+}
+
 static void complete(struct queue *q, struct entry *e)
 {
     lock_take(&q->lock, NULL, NULL);
-    if (!q->hung) entry_deliver(e); /* otherwise its caller does not wait any more */
+    if (!q->hung) { /* otherwise its caller does not wait any more */
+        entry_deliver(e);
+        check_report(q, e);
+    }
     lock_give(&q->lock);
     const int64_t n = entry_finish(q->dev->ctx, e);
     lock_take(&q->lock, NULL, NULL);

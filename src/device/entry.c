@@ -58,6 +58,15 @@ static bool copy_run(struct sol_ctx *ctx, struct entry *e, const struct sol_run 
     return true;
 }
 
+/* What kernels reported is read to the entry, because nobody need wait for it. */
+static bool read_report(struct entry *e, const struct sol_run *r)
+{
+    e->run = *r;
+    e->c.run = &e->run;
+    e->c.host = e->reported;
+    return true;
+}
+
 struct entry *entry_make(struct sol_ctx *ctx, const struct sol_command *c)
 {
     struct entry *e = ctx_try(ctx, sizeof *e);
@@ -66,6 +75,7 @@ struct entry *entry_make(struct sol_ctx *ctx, const struct sol_command *c)
     if (c->ns) e->c.ns = &e->ns;
     const bool copied = c->kind == SOL_COMMAND_LAUNCH ? copy_launch(ctx, e, c->launch)
                         : c->kind == SOL_COMMAND_RUN  ? copy_run(ctx, e, c->run)
+                        : c->run                      ? read_report(e, c->run)
                                                       : true;
     if (copied && c->event) event_keep(c->event);
     if (copied) return e;

@@ -14,8 +14,9 @@ struct entry {
         struct sol_launch launch;
         struct sol_run run;
     };
-    void *arrays; /* arguments, addresses, sizes and steps, or data to write */
-    int64_t ns;   /* the device's time */
+    int32_t reported[2]; /* of a READ with a run: what its kernels reported, and the step */
+    void *arrays;        /* arguments, addresses, sizes and steps, or data to write */
+    int64_t ns;          /* the device's time */
     /* Where times go when the command is done, NULL: nowhere. The device has places of the entry, because a caller does
      * not wait for a device that hangs. */
     int64_t *out_ns, *out_step_ns;

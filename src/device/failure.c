@@ -50,7 +50,7 @@ static void put_step(char *out, size_t room, const struct sol_run *r, int32_t st
 void failure_place(struct sol_failure *f, const char *device, const struct sol_command *c)
 {
     char step[400] = "", what[sizeof f->text];
-    const bool run = c && c->kind == SOL_COMMAND_RUN && c->run->step;
+    const bool run = c && c->run && c->run->step;
     const char *label = c && !run ? c->label : NULL;
     memcpy(what, *f->text ? f->text : "it gives no reason", *f->text ? sizeof what : sizeof "it gives no reason");
     if (run) put_step(step, sizeof step, c->run, f->step);

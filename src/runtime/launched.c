@@ -58,15 +58,12 @@ sol_status launched_sizes(struct sol_net *net, struct slot *s, const struct line
 
 sol_status launched_close(struct sol_net *net, const struct sol_program *p, struct slot *s, const struct line *line)
 {
-    const sol_ptr at = (sol_ptr)(uintptr_t)s->state.at;
-    int32_t error[2] = {0};
-    sol_status status = line_add(
-        line, &(struct sol_command){
-                  .kind = SOL_COMMAND_READ, .label = "errors", .from = at, .host = error, .bytes = sizeof error});
-    const sol_status waited = line_wait(line, NULL);
-    if (!status) status = waited;
-    if (status || !error[0]) return status;
-    return run_explain(net, &p->step[error[1] >= 0 && error[1] < p->nstep ? error[1] : 0], error[0]);
+    if (!p->nstep) return SOL_OK;
+    const struct sol_run all = {.count = p->nstep, .network = net->parts.name, .step = p->step};
+    return line_add(line, &(struct sol_command){.kind = SOL_COMMAND_READ,
+                                                .from = (sol_ptr)(uintptr_t)s->state.at,
+                                                .bytes = 2 * sizeof(int32_t),
+                                                .run = &all});
 }
 
 sol_status launched_add(struct sol_net *net, const struct launched *l, int i)

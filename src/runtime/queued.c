@@ -377,7 +377,7 @@ static sol_status add_call(const struct away *a)
     if (launches) TRY(launched_open(a->net, a->s, &a->line));
     TRY(add_steps(a));
     TRY(move_io(a, true));
-    if (launches) return launched_close(a->net, a->c->program, a->s, &a->line);
+    if (launches) TRY(launched_close(a->net, a->c->program, a->s, &a->line));
     if (!a->net->heap || a->c->profile) return wait_for(a);
     heap_flush(a->net->heap);
     return SOL_OK;
