@@ -3,15 +3,16 @@
 
 #include <string.h>
 
-/* The message names the text that a compiler rejected. Its own log is in the message already. */
+/* The message has the compiler's log, and names the file with the text that was rejected and the log behind it. */
 static sol_status rejected(struct cache *c, const char *key, const struct code_request *r)
 {
     const char *folder;
     const char *why = arena_strdup(c->arena, sol_error(c->ctx));
     if (cache_source_folder(c, &folder)) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
     const char *path = arena_printf(c->arena, "%s/rejected_%s.%s", folder, key, r->extension);
-    if (file_write(c->ctx, path, r->text, strlen(r->text))) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
-    return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s\nThe source is kept in %s", why, path);
+    const char *both = arena_printf(c->arena, "%s\n/*\n%s\n*/\n", r->text, why);
+    if (file_write(c->ctx, path, both, strlen(both))) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
+    return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s\nThe source, with this message at its end, is kept in %s", why, path);
 }
 
 static const char *key_of(struct arena *a, const char *arch, const char *text)

@@ -262,7 +262,7 @@ static void opencl_free(struct sol_device *d, sol_ptr raw)
 static sol_status build(const struct cl *cl, cl_device_id id, cl_program program, const char *options,
                         struct sol_failure *why)
 {
-    char log[600] = "";
+    char log[900] = "";
     const int32_t error = cl->BuildProgram(program, 1, &id, options, NULL, NULL);
     if (!error) return SOL_OK;
     size_t n = 0;

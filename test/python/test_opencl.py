@@ -1,8 +1,12 @@
 """Networks on OpenCL devices, from PyTorch: inference and gradients against float64."""
 
 import copy
+import os
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 from unittest import mock
 
 import families
@@ -207,3 +211,71 @@ def test_sizes_vary():
         for n in (2, 5, 1):
             x = torch.rand(n, 3, 16, 16)
             assert difference(optimized(x), exact(x.double())) < 1e-5
+
+
+# -- what fails well
+
+
+def run_apart(text, opencl, **env):
+    """Runs a text in a process of its own, whose network `fast` is on the device. Returns its output."""
+    begin = f"""
+import os, sys, threading, sol, torch
+from torch import nn
+x = torch.ones(64, 300)
+model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 30))
+def make():
+    return sol.optimize(model, x)
+try:
+    sol.device.set("opencl", {opencl})
+    fast = make()
+    expected = fast(x)
+except Exception as e:
+    print(e)
+"""
+    path = str(Path(sol.__file__).parents[1])
+    place = {"PYTHONPATH": path, "SOL_CACHE": sol.config["cache::folder"]}
+    done = subprocess.run(
+        [sys.executable, "-c", begin + text], env={**os.environ, **place, **env}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_implementation(tmp_path):
+    said = run_apart("", 0, OCL_ICD_VENDORS=str(tmp_path))
+    assert "device opencl:0: it is not there: no implementation is installed" in said
+
+
+ENDS = """
+copies = [make() for _ in range(6)]
+results = [fast(x).sum() for fast in copies]
+def drop():
+    while results:
+        results.pop().backward()
+        copies.pop()
+threads = [threading.Thread(target=drop) for _ in range(2)]
+for t in threads: t.start()
+for _ in range(50): fast(x)
+for t in threads: t.join()
+assert torch.equal(fast(x), expected) and model[0].weight.grad is not None
+child = os.fork()
+if not child:
+    try:
+        fast(x)
+    except sol.InvalidError as e:
+        print(e, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+assert torch.equal(fast(x), expected)
+def loop():
+    while True: fast(x)
+for _ in range(2): threading.Thread(target=loop, daemon=True).start()
+for _ in range(50): fast(x)
+print("ends with work in flight")
+"""
+
+
+def test_threads_fork_and_exit(request):
+    """Networks and what they save are freed in other threads, a child is told, and the process ends while threads call."""
+    said = run_apart(ENDS, request.node.callspec.params["opencl"])
+    assert "a child process after fork() cannot use it" in said and said.endswith("ends with work in flight\n")
