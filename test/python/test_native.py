@@ -651,6 +651,25 @@ def test_a_child_after_fork_is_told(run):
     )
 
 
+@pytest.mark.parametrize("env", DEVICES)
+def test_a_process_ends_with_work_in_flight(env):
+    p = Process(env)
+    error = p.run(
+        OPTIMIZED
+        + """
+    y = x.to("sol")
+    sys.kept = fast = sol.optimize(m.eval().to("sol"), y)
+    before = torch.sol.counts()["waits"]
+    for _ in range(200):
+        fast(y)
+    assert torch.sol.counts()["waits"] == before
+        """
+    )
+    if "sol.native: device opencl:" in error:
+        pytest.skip("this machine has no OpenCL")
+    assert not error and p.end() == 0, error
+
+
 def test_autocast_is_rejected(run):
     run(
         """

