@@ -659,6 +659,7 @@ def test_a_process_ends_with_work_in_flight(env):
         + """
     y = x.to("sol")
     sys.kept = fast = sol.optimize(m.eval().to("sol"), y)
+    fast(y)
     before = torch.sol.counts()["waits"]
     for _ in range(200):
         fast(y)
