@@ -233,8 +233,9 @@ static void code_that_a_device_rejects(void **state)
                                    .make = reject,
                                    .user = p->ctx};
     assert_int_equal(build_code(p->ctx, a, &r, &data, &bytes), SOL_ERR_COMPILER);
-    const char *kept = strstr(sol_error(p->ctx), "line 1: what is here_is_an_error\nThe source, with this message at its end, "
-                                             "is kept in /");
+    const char *kept =
+        strstr(sol_error(p->ctx), "line 1: what is here_is_an_error\nThe source, with this message at its end, "
+                                  "is kept in /");
     assert_non_null(kept);
     assert_non_null(strstr(kept, "/opencl/source/rejected_"));
     shell("grep -q '^here_is_an_error' '%s'/opencl/source/rejected_*.cl", p->cache);

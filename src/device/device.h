@@ -73,9 +73,9 @@ struct queue;
 sol_status queue_take(struct dev *dev, struct queue **out_q);
 void queue_give(struct queue *q); /* waits, if that was not done */
 /* Appends a command and copies it, with the launch or run and their arrays of arguments and addresses. Memory of the
- * host that it reads or writes must stay until queue_wait. A READ with a run reads what the kernels of its steps report,
- * two int32: an error, SOL_KERNEL_*, and the step; that is the command's failure. Errors: the failure that was not
- * reported yet, NOMEM. */
+ * host that it reads or writes must stay until queue_wait. A READ with a run reads what the kernels of its steps
+ * report, two int32: an error, SOL_KERNEL_*, and the step; that is the command's failure. Errors: the failure that was
+ * not reported yet, NOMEM. */
 sol_status queue_add(struct queue *q, const struct sol_command *c);
 /* The same for a WRITE, which copies its data as well. */
 sol_status queue_add_copied(struct queue *q, const struct sol_command *c);

@@ -133,7 +133,8 @@ struct launched { /* a program that runs */
     int64_t *step_ns; /* NULL: not measured */
 };
 sol_status launched_begin(struct sol_net *net); /* when the code is loaded */
-/* Before the first step of a program, and behind the last: whoever waits for the line is told what a kernel reported. */
+/* Before the first step of a program, and behind the last: whoever waits for the line is told what a kernel reported.
+ */
 sol_status launched_open(struct sol_net *net, struct slot *s, const struct line *line);
 sol_status launched_sizes(struct sol_net *net, struct slot *s, const struct line *line); /* those of the call are new */
 sol_status launched_close(struct sol_net *net, const struct sol_program *p, struct slot *s, const struct line *line);
