@@ -35,8 +35,8 @@ int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS]);
 int core_dims(PyObject *sequence, int64_t dims[MOST_VARY]);
 PyObject *core_tuple(int n, const int64_t *values);
 
-/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c, _size.c, _native.c, _jax.c: each adds its types and functions to the
- * module. -1 with an exception set. */
+/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c, _size.c, _native.c, _jax.c: each adds its types and
+ * functions to the module. -1 with an exception set. */
 int core_add_graph(PyObject *module);
 int core_add_net(PyObject *module);
 int core_add_caller(PyObject *module);
