@@ -1,12 +1,13 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts lines docs lint format clean
+.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts lines docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
 PYTEST := $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+TENSORFLOW := .venv-tensorflow/bin/python -m pytest -n auto --maxprocesses 2 test/tensorflow
 OPENCL := OCL_ICD_VENDORS=$(CURDIR)/.venv-opencl/vendors
 ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
 
@@ -38,7 +39,7 @@ tsan: setup
 demo: build ## ResNet-50 from PyTorch and as ONNX, compared and measured
 	@$(PYTHON) examples/demo.py
 
-test: lint test-c test-asan test-python test-jax ## all small tests, about an hour on two cores
+test: lint test-c test-asan test-python test-jax test-tensorflow ## all small tests, about an hour on two cores
 
 test-c: build
 	$(MESON) test -C build --print-errorlogs
@@ -58,6 +59,10 @@ test-jax: build ## a sample of the tests of the JAX frontend, in .venv-jax
 	@sh tools/setup.sh jax
 	.venv-jax/bin/python -m pytest -n auto --maxprocesses 2 test/jax -m "not slow"
 
+test-tensorflow: build ## a sample of the tests of the TensorFlow frontend, in .venv-tensorflow
+	@sh tools/setup.sh tensorflow
+	$(TENSORFLOW) -m "not slow"
+
 test-device: build ## a device type by its contract: DEVICE=far, opencl:1, or the path of a plug-in; K=word narrows it
 	build/cli/sol-device-test $(if $(K),-k $(K)) $(or $(DEVICE),far)
 
@@ -66,6 +71,7 @@ test-all: lint test-c test-asan test-tsan build ## every network, operator table
 	SOL_RANDOM_SEEDS=60 build/test/random_test
 	$(PYTEST) test
 	.venv-jax/bin/python -m pytest test/jax
+	$(TENSORFLOW)
 	build/cli/sol-device-test opencl
 	ASAN_OPTIONS=$(ASAN) SOL_DEVICE_CALLS=10000 build-asan/test/device_net_test
 	SOL_DEVICE=far SOL_RANDOM_SEEDS=60 build/test/random_test

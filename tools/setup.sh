@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes a machine ready to build and test SOL: Debian packages (installed when run as root, named otherwise) and the
 # Python environment .venv with the versions of requirements.txt; with the argument `bench` also the systems that SOL is
-# compared with, with `deploy` those that only deploy, with `jax` .venv-jax, with `all` what `make test-all` needs. Says what it does; does
+# compared with, with `deploy` those that only deploy, with `jax` or `tensorflow` the environment of that framework's
+# tests, with `all` what `make test-all` needs. Says what it does; does
 # nothing the second time.
 set -eu
 cd "$(dirname "$0")/.."
@@ -172,6 +173,20 @@ jax() { # an environment of its own, which sees .venv
     : > "$stamp"
 }
 
+tensorflow() { # TensorFlow wants other versions than .venv has: an environment of its own, which uses the package where it lies
+    stamp=.venv-tensorflow/.$(cat requirements-tensorflow.txt requirements.txt | cksum | tr ' ' -)
+    [ -e "$stamp" ] && return 0
+    say "making .venv-tensorflow"
+    python3 -m venv .venv-tensorflow
+    torch=$(sed -n 's/^torch==//p' requirements.txt)
+    set -- .venv-tensorflow/bin/python -m pip --disable-pip-version-check install -q
+    "$@" "torch==$torch+cpu" 2>/dev/null || "$@" "torch==$torch"
+    "$@" -r requirements-tensorflow.txt
+    echo "$PWD/python" > "$(echo .venv-tensorflow/lib/python3.*/site-packages)/sol.pth"
+    rm -f .venv-tensorflow/.[0-9]*
+    : > "$stamp"
+}
+
 debian
 python_environment
 in_place
@@ -182,8 +197,10 @@ case ${1:-} in
         peers
         ;;
     jax) jax ;;
+    tensorflow) tensorflow ;;
     all)
         jax
+        tensorflow
         say "installing timm, whose networks make test-all tries"
         pip install -q --no-deps "timm==$TIMM"
         opencl

@@ -13,7 +13,12 @@ from pathlib import Path
 
 from . import _core, api
 
-_FRAMEWORKS = {"pytorch": "torch", "onnx": "onnx", "numpy": "numpy"}  # SOL's name, and the package
+_FRAMEWORKS = {
+    "pytorch": "torch",
+    "tensorflow": "tensorflow",
+    "onnx": "onnx",
+    "numpy": "numpy",
+}  # SOL's name, and the package
 _WITHOUT = {"onnx": "not installed: files and bytes work without it, onnx.ModelProto and sol.onnx.Backend do not"}
 _EXIT_FAILED = 4  # the same as for the command `sol`
 

@@ -433,7 +433,7 @@ PyMODINIT_FUNC PyInit__core(void)
     struct sol_ctx_options options = {.size = sizeof options, .interrupted = on_interrupt};
     if (add_errors(module) || core_add_graph(module) || core_add_net(module) || core_add_caller(module) ||
         core_add_saved(module) || core_add_onnx(module) || core_add_deploy(module) || core_add_sizes(module) ||
-        core_add_native(module) || core_add_jax(module)) {
+        core_add_native(module) || core_add_jax(module) || core_add_tf(module)) {
         Py_DECREF(module);
         return NULL;
     }

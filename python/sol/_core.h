@@ -35,7 +35,7 @@ int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS]);
 int core_dims(PyObject *sequence, int64_t dims[MOST_VARY]);
 PyObject *core_tuple(int n, const int64_t *values);
 
-/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c, _size.c, _native.c, _jax.c: each adds its types and
+/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c, _size.c, _native.c, _jax.c, _tf.c: each adds its types and
  * functions to the module. -1 with an exception set. */
 int core_add_graph(PyObject *module);
 int core_add_net(PyObject *module);
@@ -46,6 +46,7 @@ int core_add_deploy(PyObject *module);
 int core_add_sizes(PyObject *module);
 int core_add_native(PyObject *module);
 int core_add_jax(PyObject *module);
+int core_add_tf(PyObject *module);
 struct sol_graph *core_graph(PyObject *graph); /* of a Graph */
 struct sol_onnx *core_onnx(PyObject *onnx);    /* of an Onnx */
 

@@ -189,7 +189,7 @@ def _there() -> list[tuple[str, int]]:
 def versions() -> dict[str, str]:
     """Returns the versions of SOL, Python and the loaded frameworks."""
     found = {"sol": _core.version(), "python": platform.python_version()}
-    for name in ("torch", "numpy", "onnx"):
+    for name in ("torch", "tensorflow", "keras", "numpy", "onnx"):
         if name in sys.modules:
             found[name] = str(getattr(sys.modules[name], "__version__", "?"))
     return found

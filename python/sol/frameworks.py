@@ -18,10 +18,11 @@ GROUP = "sol.frameworks"
 _OWN = {  # framework: the module of its frontend, and the packages that define the types of its models
     "pytorch": ("sol.pytorch.frontend", ("torch",)),
     "jax": ("sol.jax.frontend", ("jax", "jaxlib")),
+    "tensorflow": ("sol.tensorflow.frontend", ("tensorflow",)),
     "onnx": ("sol.onnx_frontend", ()),  # a file, bytes, or a message
     "numpy": ("sol.arrays", ()),  # makes functions on arrays only
 }
-_OTHER_NAMES = {"torch": "pytorch"}
+_OTHER_NAMES = {"torch": "pytorch", "keras": "tensorflow"}
 
 
 class Frontend(Protocol):
@@ -109,7 +110,7 @@ def of(what: str, model: Any, call: Call) -> str:
     name = _of_type(type(model)) or (_of_function(call) if callable(model) else None)
     if name is None:
         raise _core.InvalidError(
-            f"{what}: expected a torch.nn.Module, a function on tensors, or an ONNX model (path, bytes or ModelProto), "
+            f"{what}: expected a torch.nn.Module, a Keras model, a function on tensors, or an ONNX model (path, bytes or ModelProto), "
             f"got {type(model)}"
         )
     return name

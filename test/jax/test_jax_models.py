@@ -158,7 +158,7 @@ def test_what_fails_says_why() -> None:
         sol.UnsupportedError, match=r"3 things in this model are not supported:(.|\n)*complex64(.|\n)*igamma"
     ) as e:
         sol.optimize(lambda x: jnp.abs(x + 1j) + jax.scipy.special.gammainc(x, x), x)
-    assert "test_models.py" in str(e.value)
+    assert "test_jax_models.py" in str(e.value)
     with pytest.raises(sol.UnsupportedError, match="the number of steps of a loop depends on data"):
         sol.optimize(lambda x: jax.lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x), x)
     with pytest.raises(sol.UnsupportedError, match="vdims and batch_size: not supported for functions of JAX"):

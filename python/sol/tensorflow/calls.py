@@ -1,0 +1,153 @@
+"""Calls of an optimized function: which family of programs serves a call, by its structure, types, values, and gradients."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import record, tape
+
+from sol import _core
+
+from .operation import Family
+
+_SIMPLE = (bool, int, float, str, type(None))
+
+
+class Calls:
+    """The families of one function.
+
+    variables  returns the variables that are trained, or None: those that the function reads and that are trainable
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, variables: Callable[[], Sequence[Any]] | None) -> None:
+        self.function, self.name, self.variables = function, name, variables
+        self.families: dict[Any, Family] = {}
+        self.last: Family | None = None
+        self._found: dict[Any, list[Any]] = {}  # variables, by the kind of the call
+        self._lock = threading.RLock()
+        self.open: dict[int, Sequence[int | None]] = {}  # shapes of arguments, None where sizes vary
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result."""
+        tree = (args, kwargs)
+        flat = [_tensor(i, v) for i, v in enumerate(tf.nest.flatten(tree))]
+        at = [i for i, v in enumerate(flat) if tf.is_tensor(v)]
+        xs = [flat[i] for i in at]
+        _check_place()
+        family = self._family(tree, flat, at, xs)
+        self.last = family
+        if tf.executing_eagerly():
+            family.prepare([x.shape.as_list() for x in xs])
+            return family.run(*xs)
+        return family(*xs)
+
+    def _family(self, tree: Any, flat: list[Any], at: list[int], xs: list[Any]) -> Family:
+        specs = [tf.TensorSpec(self._open_shape(i, x), x.dtype) for i, x in enumerate(xs)]
+        others = tuple((i, repr(v)) for i, v in enumerate(flat) if not tf.is_tensor(v))
+        kind = (tuple((s.dtype, tuple(s.shape)) for s in specs), others, _outline(tree))
+        inputs = frozenset(k for k, x in enumerate(xs) if x.dtype.is_floating and record.should_record_backprop([x]))
+        variables = self._watched(kind, lambda: self._make(tree, flat, at, specs, (frozenset(), frozenset()), xs))
+        key = (kind, inputs, variables)
+        with self._lock:
+            if key not in self.families:
+                self.families[key] = self._make(tree, flat, at, specs, (inputs, variables), xs)
+            return self.families[key]
+
+    def _open_shape(self, i: int, x: Any) -> list[int | None]:
+        if x.shape.rank is None:
+            raise _core.UnsupportedError(f"{self.name}: argument {i}: a tensor of unknown rank: not supported")
+        given, shape = self.open.get(i), x.shape.as_list()
+        if given is not None and len(given) == len(shape):
+            return [None if k is None else n for k, n in zip(given, shape, strict=True)]
+        return [None, *shape[1:]] if shape else []
+
+    def _make(self, tree: Any, flat: list[Any], at: list[int], specs: Any, wanted: Any, xs: list[Any]) -> Family:
+        constants = [None if tf.is_tensor(v) else v for v in flat]
+
+        def function(*given: Any) -> Any:
+            leaves = list(constants)
+            for i, g in zip(at, given, strict=True):
+                leaves[i] = g
+            args, kwargs = tf.nest.pack_sequence_as(tree, leaves)
+            result = self.function(*args, **kwargs)
+            found = tf.nest.flatten(result)
+            function.pack = _packer(result, found)  # type: ignore[attr-defined]
+            return [tf.convert_to_tensor(v) for v in found if _is_result(v)]
+
+        return Family(function, specs, self.name, wanted, [x.shape.as_list() for x in xs])
+
+    def _watched(self, kind: Any, make: Callable[[], Family]) -> frozenset[int]:
+        """The variables whose gradients somebody records, by the ids of their handles."""
+        if not record.could_possibly_record():
+            return frozenset()
+        if self.variables is None:
+            if kind not in self._found:
+                self._found[kind] = make().trainable
+            found: Sequence[Any] = self._found[kind]
+        else:
+            found = self.variables()
+        for v in found:
+            tape.variable_accessed(v)
+        return frozenset(id(v.handle) for v in found if record.should_record_backprop([v.handle]))
+
+    def refresh(self) -> None:
+        """Nothing to do: TensorFlow does not write to what a program holds."""
+
+    def latest(self) -> Any:
+        """The program used last."""
+        return self.last if self.last is not None and self.last.net is not None else None
+
+
+def _is_result(v: Any) -> bool:
+    return tf.is_tensor(v) or isinstance(v, tf.Variable)
+
+
+def _packer(result: Any, found: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
+    """Makes the structure of a result of other tensors. Leaves that are no tensors stay."""
+    there = [_is_result(v) for v in found]
+    others = [None if t else v for t, v in zip(there, found, strict=True)]
+    tree = tf.nest.pack_sequence_as(result, list(range(len(found))))
+
+    def pack(tensors: Sequence[Any]) -> Any:
+        rest = iter(tensors)
+        return tf.nest.pack_sequence_as(tree, [next(rest) if t else v for t, v in zip(there, others, strict=True)])
+
+    return pack
+
+
+def _outline(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return tuple((k, _outline(v)) for k, v in tree.items())
+    return (type(tree), tuple(map(_outline, tree))) if isinstance(tree, tuple | list) else None
+
+
+def _tensor(i: int, v: Any) -> Any:
+    """A leaf of a call's arguments: a tensor, or a value that is part of the program."""
+    if isinstance(v, tf.RaggedTensor | tf.SparseTensor):
+        raise _core.UnsupportedError(
+            f"argument {i}: a {type(v).__name__}: not supported; convert it (to_tensor(), tf.sparse.to_dense)"
+        )
+    if isinstance(v, _SIMPLE):
+        return v
+    if not tf.is_tensor(v):
+        if not hasattr(v, "__array__") and not isinstance(v, np.generic | tf.Variable):
+            return v
+        v = tf.convert_to_tensor(v)
+    if isinstance(v, tf.Variable):
+        v = tf.convert_to_tensor(v)
+    if v.dtype == tf.string or v.dtype.is_complex or v.dtype.is_quantized:
+        raise _core.UnsupportedError(f"argument {i}: data type {v.dtype.name}: not supported")
+    return v
+
+
+def _check_place() -> None:
+    if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context() is False:
+        strategy = tf.distribute.get_strategy()
+        if strategy.num_replicas_in_sync > 1:
+            raise _core.UnsupportedError(
+                f"{type(strategy).__name__} with several replicas: not supported; use one replica"
+            )

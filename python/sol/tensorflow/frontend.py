@@ -1,0 +1,142 @@
+"""The frontend of TensorFlow and Keras, see sol/frameworks.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .supported import check
+
+check()
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from sol import _core  # noqa: E402
+from sol.inputs import Dim  # noqa: E402
+from sol.inputs import Input as Described  # noqa: E402
+from sol.parsed import CORE, Call, Input, Mode, Output, Owned, Parsed, flatten, rebuild  # noqa: E402
+
+from .hooks import hooked  # noqa: E402
+from .model import attach  # noqa: E402
+from .parse import Reader  # noqa: E402
+
+
+def optimize(model: Any, call: Call) -> Any:
+    """`sol.optimize`: an object of the same class. With example arguments, the program for inference is compiled now."""
+    if call.vdims not in (None, True):
+        raise _core.UnsupportedError(
+            "vdims: sizes that a model of TensorFlow leaves open (None) vary; nothing else can be selected"
+        )
+    new = attach(_copied(model) if call.copy else model)
+    if call.args or call.kwargs:
+        batch = 1 if call.batch_size is None else call.batch_size
+        leaves = [_example(leaf, batch) for leaf in flatten((call.args, call.kwargs))]
+        args, kwargs = rebuild((call.args, call.kwargs), leaves)
+        new(*args, **kwargs)
+    return new
+
+
+def _copied(model: Any) -> Any:
+    import copy
+
+    return copy.deepcopy(model)
+
+
+def _example(leaf: Any, batch: int) -> Any:
+    return tf.zeros(leaf.sized(batch), _dtype(leaf)) if isinstance(leaf, Described) else leaf
+
+
+def _dtype(leaf: Described) -> Any:
+    return tf.as_dtype(leaf.dtype or "float32")
+
+
+def owned(model: Any) -> list[Owned]:
+    """All variables of a model, or those that a function reads."""
+    found = []
+    trained = {id(v) for v in _values(getattr(model, "trainable_variables", ()))}
+    for name, v in _named(model).items():
+        found.append(Owned(name, v.numpy(), id(v) in trained, id(v)))
+    return found
+
+
+def _values(variables: Any) -> list[Any]:
+    return [getattr(v, "value", v) if hasattr(v, "path") else v for v in variables]
+
+
+def _named(model: Any) -> dict[str, Any]:
+    """Variables by name; equal names have numbers."""
+    named: dict[str, Any] = {}
+    for v in getattr(model, "variables", ()):
+        name = getattr(v, "path", None) or v.name.partition(":")[0]
+        value = v.value if hasattr(v, "path") else v
+        count = sum(n.partition("#")[0] == name for n in named)
+        named[f"{name}#{count}" if count else name] = value
+    return named
+
+
+def parse(model: Any, call: Call, mode: Mode) -> Parsed:
+    """A network for these arguments."""
+    leaves = flatten((call.args, call.kwargs))
+    kept = [i for i, leaf in enumerate(leaves) if isinstance(leaf, np.ndarray | Described) or tf.is_tensor(leaf)]
+    specs, shapes = [], []
+    for i in kept:
+        shape, dtype = _spec(leaves[i], call)
+        specs.append(tf.TensorSpec(shape, dtype))
+        shapes.append([8 if n is None else n for n in shape])
+    noted: list[Any] = []
+
+    def function(*given: Any) -> Any:
+        changed = list(leaves)
+        for i, g in zip(kept, given, strict=True):
+            changed[i] = g
+        args, kwargs = rebuild((call.args, call.kwargs), changed)
+        if _is_keras(model):
+            kwargs = {"training": mode.training, **kwargs}
+        result = model(*args, **kwargs)
+        noted.append(result)
+        return [t for t in tf.nest.flatten(result) if tf.is_tensor(t)]
+
+    with hooked(), tf.init_scope():
+        concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
+    name = str(getattr(model, "name", None) or type(model).__name__)
+    read = Reader(concrete, name, shapes, mode.gradient).run()
+    names = {id(v): n for n, v in _named(model).items()}
+    for p, s in zip(read.params, read.sources, strict=True):
+        if p.constant is None:
+            if id(s) not in names:
+                raise _core.UnsupportedError(f"{name}: reads {s.name}, which is no variable of the model")
+            p.name = names[id(s)]
+    count = len(read.outputs) - len(read.writes)
+    result = noted[-1]
+    return Parsed(
+        name,
+        read.graph,
+        [Input(f"in_{k}", i, v.handle) for k, (i, v) in enumerate(zip(kept, read.inputs, strict=True))],
+        read.params,
+        [Output(f"out_{i}", v.dtype, i) for i, v in enumerate(read.outputs[:count])],
+        lambda found: tf.nest.pack_sequence_as(result, list(found)),
+        read.writes,
+    )
+
+
+def _is_keras(model: Any) -> bool:
+    import keras
+
+    return isinstance(model, keras.layers.Layer)
+
+
+def _spec(leaf: Any, call: Call) -> tuple[list[int | None], Any]:
+    if isinstance(leaf, Described):
+        shape: list[Any] = [
+            None if isinstance(n, Dim) or (n == 0 and leaf.varies(d)) else n for d, n in enumerate(leaf.shape)
+        ]
+        dtype = _dtype(leaf)
+    else:
+        shape, dtype = list(leaf.shape), tf.as_dtype(leaf.dtype)
+    if call.vdims and shape:
+        shape[0] = None
+    elif call.vdims is None:
+        shape = [call.batch_size or 1 if n is None else n for n in shape]
+    if dtype.name not in CORE:
+        raise _core.UnsupportedError(f"an argument of {dtype.name}: not supported")
+    return shape, dtype

@@ -1,0 +1,218 @@
+"""SOL's operators in TensorFlow, their gradients, and families of programs: those for calls of one kind, which differ in sizes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context, execute
+from tensorflow.python.framework import op_def_library
+
+from sol import _core, log
+from sol.parsed import REAL
+
+from .builder import TYPE
+from .hooks import hooked
+from .parse import Read, Reader
+
+_core.tf_register(os.path.join(os.path.dirname(tf.__file__), "libtensorflow_framework.so.2"))
+_families: weakref.WeakValueDictionary[int, Family] = weakref.WeakValueDictionary()
+
+
+def call_op(name: str, program: int, args: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+    """Runs an operator now, or adds it to the graph that is being made. Gradients are recorded as for TensorFlow's own."""
+    first = int(name == "SolBackward")  # inputs in front of the list `args`
+    if tf.executing_eagerly():
+        attrs = ("program", program, "Tin", [a.dtype.as_datatype_enum for a in args[first:]],
+                 "Tout", [t.as_datatype_enum for t in types])  # fmt: skip
+        n = len(types) + int(name == "SolForward")
+        outputs = execute.execute(name.encode(), n, list(args), attrs=attrs, ctx=context.context())
+        if execute.must_record_gradient():
+            execute.record_gradient(name, list(args), attrs, outputs)
+        return list(outputs)
+    named = {"saved": args[0]} if first else {}
+    op = op_def_library._apply_op_helper(name, args=list(args[first:]), program=program, Tout=list(types), **named)[2]
+    outputs = list(op.outputs)
+    if execute.must_record_gradient():
+        attrs = ("program", program, "Tin", op.get_attr("Tin"), "Tout", op.get_attr("Tout"))
+        execute.record_gradient(name, op.inputs, attrs, outputs)
+    return outputs
+
+
+@tf.RegisterGradient("SolForward")
+def _gradient(op: Any, *given: Any) -> list[Any]:
+    family = _families.get(op.get_attr("program"))
+    if family is None:
+        raise _core.InvalidError(
+            "sol: the optimized model of this tape or graph is gone; keep it until the gradient is computed"
+        )
+    n, outputs = len(family.specs), op.outputs[:-1]
+    given = tuple(tf.zeros_like(outputs[i]) if given[i] is None else tf.convert_to_tensor(given[i]) for i in family.of)
+    args = [op.outputs[-1], *op.inputs[:n], *outputs, *given, *op.inputs[n:]]
+    made = call_op("SolBackward", family.id, args, family.made)
+    found: list[Any] = [None] * len(op.inputs)
+    for slot, g in zip(family.slots, made, strict=True):
+        if not tf.executing_eagerly():
+            g.set_shape(op.inputs[slot].shape)
+        found[slot] = g
+    return found
+
+
+@tf.RegisterGradient("SolRun")
+def _no_gradient(op: Any, *given: Any) -> list[Any]:
+    return [None] * len(op.inputs)
+
+
+@tf.RegisterGradient("SolBackward")
+def _twice(op: Any, *given: Any) -> list[Any]:
+    """An error only where somebody runs it, because persistent tapes ask for gradients that nobody reads."""
+    found: list[Any] = []
+    for x in op.inputs:
+        if not x.dtype.is_floating:
+            found.append(None)
+            continue
+        with tf.control_dependencies([tf.debugging.Assert(False, ["sol: gradients of gradients are not supported"])]):
+            found.append(tf.zeros_like(x))
+    return found
+
+
+class Family:
+    """Programs for calls of one kind: these types, training or not, these gradients. Where the specification of an argument leaves
+    sizes open, one program serves all of them if it can be; the others have one for their sizes.
+
+    function  of tensors, as `specs` say, to a list of tensors; when it was traced, its attribute `pack` makes the caller's result of them
+    wanted    which arguments, by number, and which variables, by the id of their handle, need gradients
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        specs: Sequence[tf.TensorSpec],
+        name: str,
+        wanted: tuple[frozenset[int], frozenset[int]],
+        shapes: Sequence[Sequence[int | None]],
+    ) -> None:
+        self.function, self.specs, self.name, self.wanted = function, tuple(specs), name, wanted
+        self.training = any(wanted)
+        self.net: _core.Net | None = None
+        self._lock = threading.RLock()
+        self._open = any(n is None for s in specs for n in s.shape)
+        hints = [[8 if n is None else n for n in s] for s in shapes]
+        self.fixed: Exception | None = None  # why each combination of sizes has a program of its own
+        self._trace = seen = self._concrete(self.specs)
+        self.shapes = [t.shape for t in seen.outputs]
+        read = self._first(seen, hints)
+        self.sources, self.writes = read.sources, read.writes
+        self.types = [TYPE[v.dtype] for v in read.outputs]
+        self.constants = {i: tf.constant(s) for i, s in enumerate(read.sources) if isinstance(s, np.ndarray)}
+        self.of: tuple[int, ...] = ()
+        self.slots: list[int] = []
+        self.made: list[Any] = []
+        self._differentiate(read)
+        self.id, self._family = _core.tf_family(len(specs), _maker(weakref.ref(self)))
+        _families[self.id] = self
+        self._ready: set[Any] = set()
+        self._pending = read if self._open and self.fixed is None else None
+        self.run = tf.function(self.__call__, input_signature=list(self.specs), autograph=False)
+
+    @property
+    def trainable(self) -> list[Any]:
+        """The variables that the function reads and that are trained."""
+        return list(self._trace.graph.trainable_variables)
+
+    def _concrete(self, specs: Sequence[tf.TensorSpec]) -> Any:
+        with hooked(), tf.init_scope():
+            return tf.function(self.function, autograph=False).get_concrete_function(*specs)
+
+    def _first(self, seen: Any, hints: Sequence[Sequence[int]]) -> Read:
+        """The graph for all sizes; if there is none, that for the hints."""
+        if self._open:
+            try:
+                read = Reader(seen, self.name, hints, self.training).run()
+                self._differentiate(read, keep=False)
+                return Reader(seen, self.name, hints, self.training).run() if self.training else read
+            except (_core.UnsupportedError, _core.InvalidError, _core.InternalError) as e:
+                self.fixed = e
+                log.debug(f"{self.name}: a program for each combination of sizes: {e}")
+        return self._sized(hints)
+
+    def _sized(self, shapes: Sequence[Sequence[int]]) -> Read:
+        specs = [tf.TensorSpec(n, s.dtype) for n, s in zip(shapes, self.specs, strict=True)]
+        return Reader(self._concrete(specs), self.name, shapes, self.training).run()
+
+    def _differentiate(self, read: Read, keep: bool = True) -> None:
+        """Appends the gradient."""
+        if not self.training:
+            return
+        n, (inputs, variables) = len(self.specs), self.wanted
+        rows = [(i, v.handle) for i, v in enumerate(read.inputs) if i in inputs and v.dtype in REAL]
+        rows += [
+            (n + i, p.tensor)
+            for i, (p, s) in enumerate(zip(read.params, read.sources, strict=True))
+            if p.constant is None and id(s.handle) in variables
+        ]
+        nuser = len(read.outputs) - len(read.writes)
+        of = tuple(i for i in range(nuser) if read.outputs[i].dtype in REAL)
+        reached = read.graph.differentiate(of, tuple(h for _, h in rows))
+        if keep:
+            self.of = of
+            self.slots = [slot for (slot, _), there in zip(rows, reached, strict=True) if there]
+            self.made = [TYPE[h.dtype] for (_, h), there in zip(rows, reached, strict=True) if there]
+
+    def make(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Adds a program for inputs of these shapes."""
+        with self._lock:
+            read, self._pending = self._pending, None
+            if read is None:
+                read = self._sized([list(s) for s in shapes])
+                same = [id(s) for s in read.sources if not isinstance(s, np.ndarray)]
+                if same != [id(s) for s in self.sources if not isinstance(s, np.ndarray)]:
+                    raise _core.UnsupportedError(
+                        f"{self.name}: reads other variables at sizes {list(map(list, shapes))}: not supported"
+                    )
+                self._differentiate(read)
+            start = time.monotonic()
+            net = read.graph.compile()
+            what = ", ".join(f"{s.dtype.name}{list(n)}" for s, n in zip(self.specs, shapes, strict=True))
+            log.debug(f"Program of {self.name} for {what}: compiled in {time.monotonic() - start:.2f} s")
+            log.memory("Training" if self.training else "Inference", net, self.name)
+            self.net = net
+            _core.tf_add(self._family, net, len(self.specs), len(self.types), len(self.of), len(self.slots))
+
+    def prepare(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Compiles the program for these shapes if there is none, so that errors are those of Python."""
+        key = tuple(map(tuple, shapes))
+        if key not in self._ready:
+            with self._lock:
+                if self._pending is not None or (self.fixed is not None or not self._open):
+                    self.make(shapes)
+            self._ready.add(key)
+
+    def __call__(self, *xs: Any) -> Any:
+        """The function's result for tensors, now or in a graph."""
+        params = [self.constants[i] if i in self.constants else s.read_value() for i, s in enumerate(self.sources)]
+        outputs = call_op("SolForward" if self.training else "SolRun", self.id, [*xs, *params], self.types)
+        if not tf.executing_eagerly():
+            for o, s in zip(outputs, self.shapes, strict=False):
+                o.set_shape(s)
+            for i, n in self.writes:
+                outputs[n].set_shape(self.sources[i].shape)
+        for i, n in self.writes:
+            self.sources[i].assign(outputs[n])
+        return self.function.pack(outputs[: len(self.shapes)])  # type: ignore[attr-defined]
+
+
+def _maker(family: weakref.ref[Family]) -> Callable[[Any], None]:
+    def make(shapes: Any) -> None:
+        found = family()
+        if found is None:
+            raise _core.InvalidError("the optimized model of this graph is gone")
+        found.make(shapes)
+
+    return make

@@ -1,0 +1,64 @@
+"""Operators by index: gathers, scatters, positions of elements, sorting."""
+
+from __future__ import annotations
+
+from ..builder import Refused, core_type
+from .table import op
+
+
+@op("GatherV2", "Gather", "ResourceGather")
+def gather(b, o, x, i, axis=0):
+    x, i = b.value(x), b.value(i)
+    batch = o.get_attr("batch_dims") if o.type != "Gather" else 0
+    at = b.number(axis) % x.ndim if o.type == "GatherV2" else 0
+    if not batch:
+        return b.layer("Embedding", x, i) if at == 0 and x.ndim == 2 else b.layer("Gather", x, i, axis=at)
+    if at == batch and i.ndim == batch + 1 and x.ndim == batch + 1:
+        return b.layer("GatherElements", x, i, axis=at)
+    if at == batch:
+        return b.layer("GatherND", x, b.reshape(i, (*i.shape, 1)), batch=batch)
+    raise Refused("batch_dims in front of an axis that does not follow them")
+
+
+@op("GatherNd", "ResourceGatherNd")
+def gather_nd(b, o, x, i):
+    return b.layer("GatherND", x, i)
+
+
+@op("OneHot")
+def one_hot(b, o, i, n, on, off):
+    i = b.value(i)
+    dtype = core_type(o.outputs[0].dtype)
+    y = b.layer("OneHot", i, n=b.number(n), to=dtype)
+    at = o.get_attr("axis")
+    if at not in (-1, i.ndim):
+        y = b.permute(y, [*range(at), i.ndim, *range(at, i.ndim)])
+    if (float(b.known(on)), float(b.known(off))) == (1, 0):
+        return y
+    return b.layer("where", y, b.cast(on, dtype), b.cast(off, dtype))
+
+
+@op("ArgMax", "ArgMin")
+def position(b, o, x, axis):
+    x = b.value(x)
+    return b.cast(b.layer(o.type, x, axis=b.number(axis) % x.ndim), core_type(o.outputs[0].dtype))
+
+
+@op("TopKV2", "TopK")
+def top_k(b, o, x, k=None):
+    n = b.number(k) if k is not None else o.get_attr("k")
+    y, i = b.layers("TopK", x, outputs=2, k=n)
+    return [y, b.cast(i, core_type(o.outputs[1].dtype))]
+
+
+@op("ScatterNd")
+def scatter_nd(b, o, i, u, shape):
+    u = b.value(u)
+    zeros = b.layer("Expand", b.scalar(0, u.dtype), shape=b.ints(shape))
+    return b.layer("ScatterND", zeros, i, u, mode="add")
+
+
+@op("TensorScatterUpdate", "TensorScatterAdd", "TensorScatterMax", "TensorScatterMin")
+def tensor_scatter(b, o, x, i, u):
+    mode = {"Update": "none", "Add": "add", "Max": "max", "Min": "min"}[o.type.removeprefix("TensorScatter")]
+    return b.layer("ScatterND", x, i, u, mode=mode)

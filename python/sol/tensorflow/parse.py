@@ -1,0 +1,361 @@
+"""Reads the graph of a concrete function into a graph of SOL: constants are followed, functions inlined, loops unrolled."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
+
+from sol import _core, forms
+from sol.parsed import Param, Problem, rejection
+
+from .builder import TYPE, Builder, Items, Refused, Value, core_type, sizes_in
+from .host import fold, shape_array
+from .operators import ROWS
+
+MOST_STEPS = 10_000  # of a loop
+BIG = 1024  # elements; larger constants are parameters instead of becoming code
+_LIBRARIES = tuple(os.path.dirname(str(m.__file__)) + os.sep for m in (tf, keras, _core))
+_ASSIGN = {"AssignVariableOp": "", "AssignAddVariableOp": "add", "AssignSubVariableOp": "sub"}
+_NOTHING = ("Assert", "NoOp", "Placeholder", "PrintV2", "_EagerConst")
+
+
+class _Missing(Exception):
+    """An operand was not translated; that was reported where it was made."""
+
+
+@dataclass
+class Read:
+    """A function as a graph."""
+
+    graph: _core.Graph
+    inputs: list[Value] = field(default_factory=list)
+    params: list[Param] = field(default_factory=list)
+    sources: list[Any] = field(default_factory=list)  # of params: a tf.Variable, or an array
+    outputs: list[Value] = field(default_factory=list)  # those of the function, then new values of variables
+    writes: list[tuple[int, int]] = field(default_factory=list)  # (number in params, number in outputs)
+
+
+def where(o: Any) -> str:
+    """The layer of an operation, and the line of the user's model."""
+    path = o.name.rpartition("/")[0]
+    frames = [f for f in (o.traceback or ()) if not f.filename.startswith((*_LIBRARIES, "<"))]
+    line = f"({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"in {path} {line}".strip() if path else line
+
+
+class Reader:
+    """Reads one function. `shapes`: the sizes of inputs that the network is planned for."""
+
+    def __init__(self, concrete: Any, name: str, shapes: Sequence[Sequence[int]], gradient: bool) -> None:
+        self.concrete, self.name, self.shapes, self.gradient = concrete, name, shapes, gradient
+        self.graph = _core.Graph(name)
+        self.b = Builder(self.graph)
+        self.read = Read(self.graph)
+        self.problems: list[Problem] = []
+        self.numbers: dict[int, int] = {}  # of parameters, by the id of their source
+        self.state: dict[int, Value] = {}  # what a variable is now, by its id
+        self.written: dict[int, Any] = {}
+        self.dims: dict[Any, int] = {}
+
+    def run(self) -> Read:
+        """Reads it. Raises UnsupportedError with everything that is not supported."""
+        env, variables = self._captures()
+        captured = {inner.ref() for _, inner in self.concrete.graph.captures}
+        given = [t for t in self.concrete.inputs if t.ref() not in captured]
+        for i, t in enumerate(given):
+            try:
+                dtype = core_type(t.dtype)
+            except Refused as e:
+                raise _core.UnsupportedError(f"{self.name}: argument {i}: {e}: not supported") from None
+            shape = [self._dim(i, d) if n is None else n for d, n in enumerate(t.shape.as_list())]
+            env[t.ref()] = value = Value(self.graph.input(t.name.split(":")[0], dtype, shape))
+            self.read.inputs.append(value)
+        self._walk(self.concrete.graph, env, variables)
+        if self.problems:
+            raise rejection(self.problems)
+        for i, t in enumerate(self.concrete.outputs):
+            self._output(f"out_{i}", self.b.value(env[t.ref()]))
+        for variable in self.written.values():
+            self.read.writes.append((self.numbers[id(variable)], len(self.read.outputs)))
+            self._output(f"new_{variable.name}", self.b.value(self.state[id(variable)]))
+        return self.read
+
+    def _dim(self, i: int, d: int) -> int:
+        """The first dimensions of all inputs are one: the batch."""
+        key = "batch" if d == 0 else (i, d)
+        if key not in self.dims:
+            name = "batch" if d == 0 else f"in_{i}.{d}"
+            self.dims[key] = self.graph.dim(name, max(self.shapes[i][d], 1), 1, 0, 1)
+        return self.dims[key]
+
+    def _output(self, name: str, value: Value) -> None:
+        self.graph.output(name, value.handle)
+        self.read.outputs.append(value)
+
+    def _captures(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        env: dict[Any, Any] = {}
+        variables = {}
+        known = {id(v.handle): v for v in self.concrete.graph.variables}
+        for outer, inner in self.concrete.graph.captures:
+            if outer.dtype != tf.resource:
+                env[inner.ref()] = outer.numpy() if hasattr(outer, "numpy") else None
+            elif id(outer) in known:
+                variables[inner.ref()] = known[id(outer)]
+            else:
+                variables[inner.ref()] = None
+        return env, variables
+
+    # -- parameters
+
+    def _param(self, name: str, source: Any, dtype: str, shape: tuple[int, ...]) -> Value:
+        value = Value(self.graph.param(name, dtype, shape))
+        self.numbers[id(source)] = len(self.read.params)
+        self.read.params.append(Param(name, value.handle, source if isinstance(source, np.ndarray) else None))
+        self.read.sources.append(source)
+        return value
+
+    def _variable(self, variable: Any) -> Value:
+        if variable is None:
+            raise Refused("a resource that is no variable (a table, an iterator, a generator)")
+        if id(variable) not in self.state:
+            dtype, shape = core_type(variable.dtype), tuple(variable.shape.as_list())
+            self.state[id(variable)] = self._param(variable.name, variable, dtype, shape)
+        return self.state[id(variable)]
+
+    def _constant(self, o: Any) -> Any:
+        array = tf.make_ndarray(o.get_attr("value"))
+        if array.size <= BIG or array.dtype.name not in ("float32", "float64"):
+            return array
+        return self._param(o.name, array, core_type(o.outputs[0].dtype), array.shape)
+
+    # -- operations
+
+    def _walk(self, graph: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> None:
+        for o in graph.get_operations():
+            try:
+                made = self._one(o, env, variables)
+            except _Missing:
+                continue
+            except (Refused, forms.Varies, _core.UnsupportedError, _core.InvalidError) as e:
+                self.problems.append(Problem(o.type, str(e), where(o)))
+                continue
+            if made is not None:
+                for t, m in zip(o.outputs, made if isinstance(made, list) else [made], strict=False):
+                    env[t.ref()] = m
+                    self._compare(o, t, m)
+
+    def _compare(self, o: Any, t: Any, m: Any) -> None:
+        """A result has the type and shape that TensorFlow says."""
+        if not isinstance(m, Value) or o.type.startswith("StatelessRandomGet") or t.shape.rank is None:
+            return
+        same = len(t.shape) == m.ndim and TYPE[m.dtype] == t.dtype
+        for n, k in zip(t.shape.as_list(), m.shape, strict=False):
+            same &= n is None or type(k) is forms.Size or n == k
+        if not same:
+            raise _core.InternalError(
+                f"{o.type} {o.name}: expected {t.dtype.name}{t.shape}, got {m.dtype}{list(m.shape)}"
+            )
+
+    def _one(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        kind = o.type
+        self.b.name, self.b.where = o.name, where(o)
+        if kind in _NOTHING:
+            return None
+        if kind == "Const":
+            return self._constant(o) if o.outputs[0].dtype != tf.string else None
+        special = getattr(self, f"_op_{kind}", None)
+        if special:
+            return special(o, env, variables)
+        if kind in _ASSIGN:
+            return self._assign(o, env, variables)
+        if kind.startswith("TensorList"):
+            return self._list(o, self._operands(o, env))
+        args = self._operands(o, env)
+        if args and all(isinstance(a, np.ndarray) for a in args) and (known := fold(o, args)) is not None:
+            return known
+        if kind not in ROWS:
+            raise Refused("SOL has no layer for it")
+        self.b.types = {id(a): core_type(t.dtype) for a, t in zip(args, o.inputs, strict=True) if sizes_in(a)}
+        return ROWS[kind](self.b, o, *args)
+
+    def _operands(self, o: Any, env: dict[Any, Any]) -> list[Any]:
+        found = []
+        for t in o.inputs:
+            if t.dtype == tf.resource:
+                raise Refused("SOL has no layer for it")
+            if t.ref() not in env:
+                if t.dtype == tf.string or t.dtype == tf.variant:
+                    raise Refused(f"data type {t.dtype.name}")
+                raise _Missing
+            found.append(env[t.ref()])
+        return found
+
+    def _assign(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> None:
+        variable = variables[o.inputs[0].ref()]
+        before = self._variable(variable)
+        if o.inputs[1].ref() not in env:
+            raise _Missing
+        value = self.b.value(env[o.inputs[1].ref()])
+        function = _ASSIGN[o.type]
+        self.state[id(variable)] = self.b.layer(function, before, value) if function else value
+        self.written[id(variable)] = variable
+
+    def _op_ReadVariableOp(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Value:
+        return self._variable(variables[o.inputs[0].ref()])
+
+    def _op_VariableShape(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        variable = variables[o.inputs[0].ref()]
+        return np.array(variable.shape.as_list(), o.outputs[0].dtype.as_numpy_dtype)
+
+    def _op_ResourceGather(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        table = self._variable(variables[o.inputs[0].ref()])
+        if o.inputs[1].ref() not in env:
+            raise _Missing
+        return ROWS[o.type](self.b, o, table, env[o.inputs[1].ref()])
+
+    def _op_Shape(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        (x,) = self._operands(o, env)
+        shape = x.shape if isinstance(x, Value) else np.shape(x)
+        return shape_array(shape, o.outputs[0].dtype.as_numpy_dtype)
+
+    def _op_Size(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        (x,) = self._operands(o, env)
+        return shape_array([x.size], o.outputs[0].dtype.as_numpy_dtype).reshape(())
+
+    def _op_Rank(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        return np.array(len(o.inputs[0].shape), "int32")
+
+    def _op_IdentityN(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        if self.gradient and not _is_own_gradient(o):
+            raise Refused("a gradient of its own (tf.custom_gradient), which SOL would not use")
+        return self._operands(o, env)
+
+    def _op_SolLayer(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        attrs = json.loads(o.get_attr("attributes"))
+        args = self._operands(o, env)
+        missing = set(attrs.pop("missing", ()))
+        rest = iter(args)
+        given = [None if i in missing else self.b.value(next(rest)) for i in range(len(args) + len(missing))]
+        handles = tuple(None if v is None else v.handle for v in given)
+        made = self.graph.layer(o.get_attr("kind").decode(), o.name, where(o), handles, attrs, len(o.outputs))
+        return list(map(Value, made))
+
+    # -- functions, branches, loops
+
+    def _call(self, graph: Any, given: Sequence[Any]) -> list[Any]:
+        """The results of a function. Each of `given` is a variable (in a tuple), or an operand."""
+        inner: dict[Any, Any] = {}
+        variables: dict[Any, Any] = {}
+        for t, g in zip(graph.inputs, given, strict=True):
+            if isinstance(g, tuple):
+                variables[t.ref()] = g[0]
+            else:
+                inner[t.ref()] = g
+        self._walk(graph, inner, variables)
+        found = []
+        for t in graph.outputs:
+            if t.ref() in variables:
+                found.append((variables[t.ref()],))
+            elif t.ref() in inner:
+                found.append(inner[t.ref()])
+            else:
+                raise _Missing
+        return found
+
+    def _given(self, inputs: Sequence[Any], env: dict[Any, Any], variables: dict[Any, Any]) -> list[Any]:
+        found: list[Any] = []
+        for t in inputs:
+            if t.dtype == tf.resource:
+                found.append((variables.get(t.ref()),))
+            elif t.ref() not in env:
+                raise _Missing
+            else:
+                found.append(env[t.ref()])
+        return found
+
+    def _op_PartitionedCall(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        return self._call(_function(o, "f"), self._given(o.inputs, env, variables))
+
+    _op_StatefulPartitionedCall = _op_PartitionedCall
+
+    def _op_If(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        cond = self._given(o.inputs[:1], env, variables)[0]
+        try:
+            taken = "then_branch" if bool(self.b.known(cond)) else "else_branch"
+        except Refused:
+            raise Refused("a branch that depends on data") from None
+        return self._call(_function(o, taken), self._given(o.inputs[1:], env, variables))
+
+    _op_StatelessIf = _op_If
+
+    def _op_While(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        cond, body = _function(o, "cond"), _function(o, "body")
+        state = self._given(o.inputs, env, variables)
+        problems = len(self.problems)
+        for _ in range(MOST_STEPS):
+            try:
+                more = bool(self.b.known(self._call(cond, state)[0]))
+            except Refused:
+                raise Refused("a loop whose number of steps depends on data") from None
+            if not more:
+                return [s if not isinstance(s, tuple) else None for s in state]
+            state = self._call(body, state)
+            if len(self.problems) > problems:
+                raise _Missing
+        raise Refused(f"a loop of more than {MOST_STEPS} steps")
+
+    _op_StatelessWhile = _op_While
+
+    def _list(self, o: Any, a: list[Any]) -> Any:
+        if o.type == "TensorListFromTensor":
+            x = self.b.value(a[0])
+            if type(x.shape[0]) is forms.Size:
+                raise forms.Varies("a loop over a size that varies")
+            return Items(self.b.layers("Unbind", x, outputs=x.shape[0], axis=0))
+        if o.type == "TensorListReserve":
+            return Items([None] * int(self.b.number(a[1])))
+        if o.type == "TensorListGetItem":
+            return a[0].items[int(self.b.number(a[1]))]
+        if o.type == "TensorListSetItem":
+            i = int(self.b.number(a[1]))
+            return Items([*a[0].items[:i], self.b.value(a[2]), *a[0].items[i + 1 :]])
+        if o.type == "TensorListStack":
+            if None in a[0].items:
+                raise Refused("a list whose elements a loop did not all set")
+            return self.b.layer("Stack", *a[0].items, axis=0)
+        if o.type == "TensorListLength":
+            return np.array(len(a[0].items), "int32")
+        raise Refused("SOL has no layer for it")
+
+
+def _function(o: Any, attr: str) -> Any:
+    return o.graph._get_function(o.get_attr(attr).name).graph
+
+
+def _is_own_gradient(o: Any) -> bool:
+    """Whether an IdentityN has the gradient of what it was computed by, or one that TensorFlow or Keras wrote for accuracy."""
+    try:
+        name = o.get_attr("_gradient_op_type").decode()
+    except ValueError:
+        return True
+    modules = {f.__module__ or "" for f in _functions(tf_ops.gradient_registry.lookup(name), 4)}
+    return all(m.partition(".")[0] in ("tensorflow", "keras") for m in modules)
+
+
+def _functions(function: Callable[..., Any], depth: int) -> list[Callable[..., Any]]:
+    """A function, and those that it refers to."""
+    cells = [c.cell_contents for c in getattr(function, "__closure__", None) or ()]
+    inner = [f for c in cells if isinstance(c, types.FunctionType) and depth for f in _functions(c, depth - 1)]
+    return [function, *inner]
+
+
+__all__ = ["Read", "Reader", "where"]

@@ -1,0 +1,80 @@
+"""All networks of keras.applications against TensorFlow: logits in float64, the error of float32, and a training step of a few."""
+
+import keras
+import numpy as np
+import pytest
+import sol
+import tensorflow as tf
+
+NAMES = [n for n in dir(keras.applications) if isinstance(getattr(keras.applications, n), type(lambda: 0))]
+SMALL = {"MobileNetV2": {"alpha": 0.35}, "MobileNet": {"alpha": 0.25}}
+FAMILIES = (
+    "DenseNet121",
+    "EfficientNetB0",
+    "EfficientNetV2B0",
+    "MobileNetV2",
+    "MobileNetV3Small",
+    "NASNetMobile",
+    "ResNet50",
+    "Xception",
+)
+SLOW = pytest.mark.slow
+STATS = np.random.default_rng(5)
+
+
+def model(name, dtype, size=None):
+    keras.config.set_floatx(dtype)
+    keras.utils.set_random_seed(0)
+    make = getattr(keras.applications, name)
+    shape = {} if size is None else {"input_shape": (size, size, 3), "classes": 10}
+    m = make(weights=None, classifier_activation=None, **shape, **(SMALL.get(name, {}) if size else {}))
+    rng = np.random.default_rng(0)
+    for v in m.variables:
+        if "moving_variance" in v.path:
+            v.assign(rng.uniform(0.5, 1.5, v.shape))
+        elif "moving_mean" in v.path:
+            v.assign(rng.normal(0, 0.1, v.shape))
+    return m
+
+
+@pytest.mark.parametrize("name", [n if n == "MobileNetV2" else pytest.param(n, marks=SLOW) for n in NAMES])
+def test_logits(name):
+    """float64: 1e-10 of TensorFlow's; float32: at most twice TensorFlow's own error."""
+    m = model(name, "float64")
+    x = np.random.default_rng(1).uniform(0, 1, (1, *m.input_shape[1:]))
+    want = np.asarray(m(x))
+    got = np.asarray(sol.optimize(m)(x))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * np.abs(want).max())
+    f = model(name, "float32")
+    f.set_weights([w.astype("float32") for w in m.get_weights()])
+    m.set_weights(f.get_weights())
+    exact = np.asarray(m(x.astype("float32")))
+    theirs = np.abs(np.asarray(f(x)) - exact).max()
+    ours = np.abs(np.asarray(sol.optimize(f)(x)) - exact).max()
+    assert ours <= max(2 * theirs, 1e-6 * np.abs(exact).max()), (ours, theirs)
+
+
+@pytest.mark.parametrize("name", [n if n == "MobileNetV2" else pytest.param(n, marks=SLOW) for n in FAMILIES])
+def test_training_step(name):
+    """A step of SGD in float64: losses, weights and statistics are TensorFlow's."""
+    found = []
+    for optimized in (False, True):
+        m = model(name, "float64", 96 if name.startswith(("Mobile", "NASNet", "Xception")) else 64)
+        for layer in m._flatten_layers():
+            if isinstance(layer, keras.layers.Dropout):
+                layer.rate = 0.0
+        m = sol.optimize(m) if optimized else m
+        x, y = (
+            np.random.default_rng(2).normal(size=(4, *m.input_shape[1:])),
+            np.random.default_rng(3).normal(size=(4, 10)),
+        )
+        m.compile(keras.optimizers.SGD(1e-3), "mse")
+        losses = [m.train_on_batch(x, y) for _ in range(2)]
+        found.append((losses, m.get_weights()))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-8)
+    for a, b in zip(found[1][1], found[0][1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-8 * max(1, np.abs(b).max()))
+
+
+def test_there_are_forty():
+    assert len(NAMES) >= 38 and tf.__version__
