@@ -18,6 +18,22 @@ struct varying {
         .hint = h, .min = 1, .max = 37, .multiple = 1 \
     } /* the reference takes long */
 static const struct varying varying[] = {
+    {{.name = "attention, keys and queries",
+      .must = "attention",
+      .row = "q[H T D] k[H S D] v[H S E] -> y[H T E] | | | s[H T S] = (sum[D] q[H T D] * k[H S D]) * 0.2; "
+             "(m,z)[H T] = softsum[S] s[H T S]; p[H T S] = exp(s[H T S] - m[H T]); "
+             "y[H T E] = (sum[S] p[H T S] * v[H S E]) / z[H T]",
+      .shape = {{2, A, 12}, {2, B, 12}, {2, B, 20}},
+      .in = {{"102", 0, 0}, {"102", 0, 8}},
+      .out = {"102", 0, 0}},
+     {DIM(40), DIM(300)}},
+    {{.name = "attention, causal, bias",
+      .must = "attention",
+      .row = "q[T D] k[S D] v[S E] w[T S] -> y[T E] | | | s[T S] = (sum[D] q[T D] * k[S D]) * 0.2 + w[T S]; "
+             "(m,z)[T] = softsum[S | S<=T] s[T S]; p[T S] = where(S<=T, exp(s[T S] - m[T]), 0); "
+             "y[T E] = (sum[S] p[T S] * v[S E]) / z[T]",
+      .shape = {{A, 16}, {B, 16}, {B, 16}, {A, B}}},
+     {DIM(200), DIM(40)}},
     {{.name = "rows", .must = "direct", .row = LINEAR, .shape = {{A, 100}, {70, 100}, {70}}}, {DIM(40)}},
     {{.name = "rows, hint 1, long sums", .must = "direct", .row = LINEAR, .shape = {{A, 1500}, {33, 1500}, {33}}},
      {DIM(1)}},

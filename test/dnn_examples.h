@@ -38,7 +38,68 @@ struct example {
 #define GRADIENT                                                                                          \
     "x[N I Q..] dy[N O P..] -> w[O J K..] | #G=g; #J=#I//#G; #C=#O//#G; #K=(#Q+p+q-s*(#P-1)-1)//d+1 | | " \
     "w[G*#C+C J K] = "
+#define SCORES "s[B H T S] = (sum[D] q[B H T D] * k[B H S D]) * 0.1; "
+#define WEIGHTS "(m,z)[B H T] = softsum[S] s[B H T S]; p[B H T S] = exp(s[B H T S] - m[B H T]); "
+#define ATTENTION "q[B H T D] k[B H S D] v[B H S E] -> y[B H T E] | | | "
+#define VALUES "y[B H T E] = (sum[S] p[B H T S] * v[B H S E]) / z[B H T]"
 static const struct example examples[] = {
+    {.name = "attention",
+     .must = "attention",
+     .row = ATTENTION SCORES WEIGHTS VALUES,
+     .shape = {{2, 3, 37, 24}, {2, 3, 50, 24}, {2, 3, 50, 20}}},
+    {.name = "attention, queries of three vectors, tokens apart",
+     .must = "attention",
+     .variant = "q48",
+     .row = ATTENTION SCORES WEIGHTS VALUES,
+     .shape = {{1, 2, 100, 33}, {1, 2, 300, 33}, {1, 2, 300, 64}},
+     .in = {{"0213", 0, 8}, {"0213", 0, 0}, {"0213", 0, 16}},
+     .out = {"0213", 0, 8}},
+    {.name = "attention, queries of one vector, keys and values across",
+     .must = "attention",
+     .variant = "q16",
+     .row = ATTENTION SCORES WEIGHTS VALUES,
+     .shape = {{1, 2, 40, 16}, {1, 2, 161, 16}, {1, 2, 161, 18}},
+     .in = {{"0132", 0, 0}, {"0132", 0, 1}, {"0132", 0, 0}},
+     .out = {"0132", 0, 0}},
+    {.name = "attention, few queries and keys, one element",
+     .must = "attention",
+     .row = ATTENTION SCORES WEIGHTS VALUES,
+     .shape = {{2, 3, 2, 2}, {2, 3, 3, 2}, {2, 3, 3, 2}}},
+    {.name = "attention, double",
+     .must = "attention",
+     .row = ATTENTION SCORES WEIGHTS VALUES,
+     .shape = {{1, 3, 37, 24}, {1, 3, 290, 24}, {1, 3, 290, 20}},
+     .dtype = SOL_F64},
+    {.name = "attention, causal",
+     .must = "attention",
+     .row = ATTENTION SCORES "(m,z)[B H T] = softsum[S | S<=T] s[B H T S]; "
+                             "p[B H T S] = where(S<=T, exp(s[B H T S] - m[B H T]), 0); " VALUES,
+     .shape = {{1, 2, 170, 16}, {1, 2, 170, 16}, {1, 2, 170, 16}}},
+    {.name = "attention, a window of keys",
+     .must = "attention",
+     .row = ATTENTION SCORES "(m,z)[B H T] = softsum[S | S<=T+3 and T<S+200] s[B H T S]; "
+                             "p[B H T S] = where(S<=T+3 and T<S+200, exp(s[B H T S] - m[B H T]), 0); " VALUES,
+     .shape = {{1, 1, 333, 8}, {1, 1, 300, 8}, {1, 1, 300, 9}}},
+    {.name = "attention, later keys only, rows without a key",
+     .must = "attention",
+     .row = ATTENTION SCORES "(m,z)[B H T] = softsum[S | S>T] s[B H T S]; "
+                             "p[B H T S] = where(S>T, exp(s[B H T S] - where(m[B H T]==(-inf),0,m[B H T])), 0); "
+                             "y[B H T E] = (sum[S] p[B H T S] * v[B H S E]) / where(z[B H T]==0,1,z[B H T])",
+     .shape = {{1, 2, 60, 16}, {1, 2, 55, 16}, {1, 2, 55, 16}}},
+    {.name = "attention, bias, weights in front of the values",
+     .must = "attention",
+     .row = "q[B H T D] k[B H S D] v[B H S E] w[T S] -> y[B H T E] | | | " SCORES
+            "x[B H T S] = s[B H T S] + w[T S]; (m,z)[B H T] = softsum[S] x[B H T S]; "
+            "p[B H T S] = exp(x[B H T S] - m[B H T]) / z[B H T]; y[B H T E] = sum[S] v[B H S E] * p[B H T S]",
+     .shape = {{1, 2, 70, 20}, {1, 2, 45, 20}, {1, 2, 45, 24}, {70, 45}}},
+    {.name = "attention, shared heads, a mask of keys, relu of sums",
+     .must = "attention",
+     .row = "q[B H T D] k[B G S D] v[B G S E] w[B S] r[B T H E] -> y[B T H E] | #G=#H//2 | | "
+            "s[B H T S] = (sum[D] q[B H T D] * k[B H//2 S D]) * 0.1 + where(w[B S]<0, (-inf), 0.0); "
+            "(m,z)[B H T] = softsum[S] s[B H T S]; p[B H T S] = exp(s[B H T S] - where(m[B H T]==(-inf),0,m[B H T])); "
+            "t[B H T E] = (sum[S] p[B H T S] * v[B H//2 S E]) / where(z[B H T]==0,1,z[B H T]); "
+            "y[B T H E] = relu(t[B H T E] + r[B T H E])",
+     .shape = {{2, 4, 35, 16}, {2, 2, 40, 16}, {2, 2, 40, 21}, {2, 40}, {2, 35, 4, 21}}},
     {.name = "1x1",
      .must = "direct",
      .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = t[N O P]",

@@ -300,6 +300,25 @@ double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks)
     return (compute > memory ? compute + hidden * memory : memory + hidden * compute) + KERNEL_STEP_NS;
 }
 
+static double attention_ns(const struct attention *a)
+{
+    enum { EXP = 26, START = 300 }; /* cycles of a vector of scores besides its products; of a task, its addresses */
+    const struct target *t = a->target;
+    const struct loops_ivar *ivar = a->loops->ivars.at;
+    const double queries = (double)size_about(ivar[a->t].size), keys = (double)size_about(ivar[a->s].size),
+                 depth = (double)(ivar[a->d].size + ivar[a->e].size);
+    const double blocks = (double)(((int64_t)queries + a->queries - 1) / a->queries),
+                 tasks = blocks * (double)size_about(ivars_size(a->loops, a->batch));
+    const double rows = a->rows,
+                 step = MAX(rows * a->vectors / t->fma_pipes, MAX((rows + a->vectors) / 2, constants.latency)) / rows;
+    const double seen = a->guard ? (keys + a->queries) / 2 : keys; /* a causal mask; other guards are rare */
+    double cycles = seen * (depth * step + a->vectors * EXP) + START + depth * a->queries * 1.5;
+    if (a->score_by_query) cycles += seen * a->queries * 2;
+    const double busy = (double)((int64_t)(tasks + t->cores - 1) / t->cores) * t->cores / tasks;
+    const double bytes = keys * depth * dtype_def(a->dtype)->bytes * tasks / blocks;
+    return tasks * cycles * cycle(t) / t->cores * busy + constants.overlap * cold(t, bytes) + KERNEL_STEP_NS;
+}
+
 double cost_foreign(const struct problem *p, const struct target *t, int64_t tasks)
 {
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
@@ -354,6 +373,14 @@ double cost_blocking(const struct blocking *b)
 {
     const bool was = size_costs(true);
     const double ns = blocking_ns(b);
+    size_costs(was);
+    return ns;
+}
+
+double cost_attention(const struct attention *a)
+{
+    const bool was = size_costs(true);
+    const double ns = attention_ns(a);
     size_costs(was);
     return ns;
 }

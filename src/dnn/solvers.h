@@ -2,11 +2,13 @@
 #ifndef SOL_DNN_SOLVERS_H
 #define SOL_DNN_SOLVERS_H
 
+#include "dnn/attention.h"
 #include "dnn/blocking.h"
 #include "dnn/dnn.h"
 #include "dnn/weights.h"
 #include "dnn/winograd.h"
 
+extern const struct solver dnn_attention;
 extern const struct solver dnn_direct;
 extern const struct solver dnn_gemv;
 #define X(name) extern const struct solver dnn_##name;
@@ -19,6 +21,7 @@ extern const struct solver dnn_weights_winograd;
 extern const struct solver dnn_winograd;
 
 /* cost.c: all costs in ns, on all cores of the target */
+double cost_attention(const struct attention *a);
 double cost_blocking(const struct blocking *b);
 double cost_winograd(const struct winograd *w);
 double cost_weights(const struct weights *w);
