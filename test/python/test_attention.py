@@ -1,0 +1,74 @@
+"""Attention: what a row without a key, infinities and NaN give, and errors beside PyTorch's own in float32."""
+
+import math
+
+import pytest
+import sol
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class Fused(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+class Causal(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def operands(queries: int, keys: int, depth: int, heads: int = 3) -> list[Tensor]:
+    torch.manual_seed(queries + keys)
+    return [torch.randn(2, heads, n, depth) for n in (queries, keys, keys)]
+
+
+def check(model: nn.Module, *args: Tensor) -> None:
+    """NaN are where PyTorch has them; other errors are at most three times as large as those of PyTorch."""
+    with torch.no_grad():
+        y = sol.optimize(model.eval(), *args)(*args)
+        exact = model(*(t.double() if t.is_floating_point() else t for t in args))
+        eager = model(*args)
+    assert torch.equal(y.isnan(), exact.isnan())
+    error, allowed = ((t - exact).abs().nan_to_num(0).max().item() for t in (y, eager))
+    assert error <= 3 * allowed + 1e-7
+
+
+@pytest.mark.parametrize("queries, keys, depth", [(37, 50, 40), (33, 600, 128), (5, 7, 3), (160, 160, 64)])
+@pytest.mark.parametrize("kind", ["full", "keys", "bias"])
+def test_masks(queries: int, keys: int, depth: int, kind: str) -> None:
+    q, k, v = operands(queries, keys, depth)
+    masks = {
+        "full": lambda: torch.rand(2, 1, queries, keys) > 0.7,
+        "keys": lambda: torch.rand(2, 1, 1, keys) > 0.5,
+        "bias": lambda: torch.randn(queries, keys),
+    }
+    check(Fused(), q, k, v, masks[kind]())
+
+
+@pytest.mark.parametrize("size", [2, 31, 200])
+def test_causal(size: int) -> None:
+    check(Causal(), *operands(size, size, 16))
+
+
+def test_rows_without_a_key() -> None:
+    mask = torch.rand(2, 1, 40, 40) > 0.3
+    mask[0, 0, 3] = False
+    check(Fused(), *operands(40, 40, 16), mask)
+
+
+def test_infinities_and_nan_in_a_bias() -> None:
+    bias = torch.randn(1, 1, 40, 40)
+    bias[0, 0, 5] = -math.inf
+    bias[0, 0, 6, 2] = math.inf
+    bias[0, 0, 7, 3] = math.nan
+    check(Fused(), *operands(40, 40, 16), bias)
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_infinities_and_nan_in_an_operand(which: str, value: float) -> None:
+    args = operands(40, 40, 16)
+    args["qkv".index(which)][0, 1, 2, 3] = value
+    check(Fused(), *args, torch.zeros(1, 1, 1, 40))
