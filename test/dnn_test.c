@@ -18,7 +18,7 @@ static void add_jobs(const struct bound *b, const struct target *t)
                                       .plugins = t->device != host.device ? NULL : plugins_load(the_ctx, b->arena)};
     bool found = false;
     for (int s = 0; solvers[s]; s++) {
-        if (!solvers[s]->blocks) continue; /* other tests cover these */
+        if (!solvers[s]->blocks || solvers[s]->lanes == FOR_ITEMS) continue; /* other tests cover these */
         const char *why = "";
         /* other solvers only for every third problem */
         if (strcmp(solvers[s]->name, b->e->must) && (b - bounds) % 3) continue;
@@ -203,7 +203,7 @@ static void random_jobs(const struct bound *b, const struct target *t)
     const struct solver_context sc = {
         .arena = b->arena, .target = t, .training = seed >> 16 & 1, .plugins = plugins_load(the_ctx, b->arena)};
     for (int s = 0; solvers[s]; s++) {
-        if (!solvers[s]->blocks) continue; /* other tests cover these */
+        if (!solvers[s]->blocks || solvers[s]->lanes == FOR_ITEMS) continue; /* other tests cover these */
         const char *why = "";
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
