@@ -24,6 +24,30 @@ struct io { /* of a call */
     int64_t n[MOST]; /* elements of outputs */
 };
 
+/* Recurrences in both directions, from zero states and from given ones, and a product of what they give. */
+static inline const char *recurrences(void)
+{
+    return "graph \"recurrences\"\n"
+           "dim #0 \"batch\" hint=4 min=1\n"
+           "dim #1 \"steps\" hint=12 min=1\n"
+           "input %0:f32[#1 #0 20] \"x\"\n"
+           "input %1:f32[#0 24] \"h\"\n"
+           "param %2:f32[96 20] \"w\"\n"
+           "param %3:f32[96 24] \"u\"\n"
+           "param %4:f32[96 24] \"w2\"\n"
+           "param %5:f32[72 24] \"w3\"\n"
+           "param %6:f32[72 24] \"u3\"\n"
+           "param %7:f32[32 24] \"head\"\n"
+           "%8, %9, %10 = LSTM(%0, %2, %3)\n"
+           "%11, %12, %13 = LSTM(%8, %4, %3, -, -, %1, %1) reverse=1\n"
+           "%14, %15 = GRU(%11, %5, %6)\n"
+           "%16 = Linear(%14, %7)\n"
+           "output %16 \"y\"\n"
+           "output %9 \"h\"\n"
+           "output %13 \"c\"\n"
+           "output %15 \"g\"\n";
+}
+
 static inline float *numbers(int64_t n, unsigned seed)
 {
     float *v = malloc((size_t)n * sizeof *v + 1);

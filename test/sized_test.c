@@ -126,6 +126,14 @@ static void attention(void **state)
     run_all(ATTENTION, dims);
 }
 
+static void recurrences_of_one_step(void **state)
+{
+    (void)state;
+    static const int64_t dims[SIZES][3] = {{4, 12}, {4, 1}, {1, 1}, {1, 2}, {3, 1}, {2, 2},
+                                           {1, 3},  {7, 1}, {2, 5}, {1, 7}, {5, 3}, {33, 1}};
+    run_all(recurrences(), dims);
+}
+
 static void a_block(void **state)
 {
     (void)state;
@@ -403,6 +411,7 @@ int main(void)
         cmocka_unit_test(an_mlp),
         cmocka_unit_test(a_convolutional_network),
         cmocka_unit_test(attention),
+        cmocka_unit_test(recurrences_of_one_step),
         cmocka_unit_test(a_block),
         cmocka_unit_test(windows),
         cmocka_unit_test(layers_without_loops),

@@ -126,6 +126,13 @@ static void attention(void **state)
     train_all(ATTENTION, COUNT_OF(dims), dims);
 }
 
+static void recurrences_of_one_step(void **state)
+{
+    (void)state;
+    static const int64_t dims[][3] = {{4, 12}, {4, 1}, {1, 1}, {1, 2}, {3, 3}, {7, 1}, {2, 5}};
+    train_all(recurrences(), COUNT_OF(dims), dims);
+}
+
 static void a_convolutional_network(void **state)
 {
     (void)state;
@@ -212,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_mlp),
         cmocka_unit_test(attention),
+        cmocka_unit_test(recurrences_of_one_step),
         cmocka_unit_test(a_convolutional_network),
         cmocka_unit_test(backward_has_the_sizes_of_its_forward),
         cmocka_unit_test(memory_is_that_of_known_sizes),

@@ -12,15 +12,16 @@ static const struct {
     double call;          /* cycles of a tile besides K: call, addresses, start */
     double store;         /* cycles to store a register */
     double node;          /* cycles of each instruction of the epilogue, per register */
-    double copy;          /* elements per cycle that are gathered along contiguous rows */
-    double transpose;     /* elements per cycle that are gathered across rows */
-    double waits;         /* share of the smaller limit that adds up where weights come from L3 in small pieces */
-    double overlap;       /* share of the smaller limits that is not hidden behind the largest */
-    double line4, line6;  /* cycles of a Winograd transform of a line of 4 or 6 points */
-    double spread;  /* cycles to store a vector of transformed weights, or to load and store one of partial sums */
+    double row;       /* cycles of a row of weights in place that comes from memory: no prefetch runs that far ahead */
+    double copy;      /* elements per cycle that are gathered along contiguous rows */
+    double transpose; /* elements per cycle that are gathered across rows */
+    double waits;     /* share of the smaller limit that adds up where weights come from L3 in small pieces */
+    double overlap;   /* share of the smaller limits that is not hidden behind the largest */
+    double line4, line6; /* cycles of a Winograd transform of a line of 4 or 6 points */
+    double spread;       /* cycles to store a vector of transformed weights, or to load and store one of partial sums */
     double plane;   /* cycles to move a cache line of a Winograd tile to its plane and back; planes are far apart */
     double foreign; /* share of peak performance that other libraries are assumed to reach: enough to be tried */
-} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.55, 0.3, 4, 12, 1.6, 10, 0.95};
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 60, 8, 1.0, 0.55, 0.3, 4, 12, 1.6, 10, 0.95};
 
 enum { LINE = 64 }; /* bytes of a cache line */
 
@@ -89,6 +90,18 @@ static double scattered(const struct blocking *b)
     return (a >= FAR ? 1.15 : 1) * (place && a >= LINE ? 1.2 : 1);
 }
 
+/* The bytes of all weights, read once. */
+static double weight_bytes(const struct blocking *b)
+{
+    return (double)b->nouter * (double)b->nchunk * (double)(b->panels * b->panel_elements) * b->p->bytes;
+}
+
+/* Does L3 not hold as much, beside other data? */
+static bool from_memory(const struct target *t, double bytes)
+{
+    return bytes > (double)t->l3 * 0.75;
+}
+
 static double tile_cycles(const struct blocking *b, double pixels)
 {
     const struct target *t = b->target;
@@ -99,7 +112,8 @@ static double tile_cycles(const struct blocking *b, double pixels)
     if (constants.latency > step) step = constants.latency;
     step *= scattered(b);
     const bool far = crowded(b);
-    const double weights = b->vectors * (double)t->vector_bytes / (far ? constants.l3 : constants.l2);
+    const double weights = b->vectors * (double)t->vector_bytes / (far ? constants.l3 : constants.l2) +
+                           (far && from_memory(t, weight_bytes(b)) ? constants.row : 0);
     if (far) /* each access is a page or more away: latency is not hidden */
         step = MAX(step, weights) + constants.waits * MIN(step, weights);
     else if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2)
@@ -147,7 +161,7 @@ static double room(const struct target *t)
 /* The ns of reading weights once, from L3 or from memory: they are not in L2 when a layer begins. */
 static double cold(const struct target *t, double bytes)
 {
-    return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate) / constants.memory;
+    return bytes / (from_memory(t, bytes) ? t->dram_rate : t->l3_rate) / constants.memory;
 }
 
 /* The ns of reading an input that no cache holds as a whole, so that the layer before cannot have left it there. Its
@@ -155,7 +169,7 @@ static double cold(const struct target *t, double bytes)
 static double far_input(const struct target *t, const struct problem *p)
 {
     const double bytes = (double)size_about(loops_elements(&p->loops->tensors.at[p->a.tensor])) * p->bytes;
-    return bytes > (double)t->l3 * 0.75 ? bytes / t->dram_rate : 0;
+    return from_memory(t, bytes) ? bytes / t->dram_rate : 0;
 }
 
 /* The ns by which weights come late in blocks of fewer tiles than those that the kernel is made for: each tile
@@ -344,8 +358,7 @@ static double blocking_ns(const struct blocking *sized)
             (double)b->nblock * (double)b->nouter * (double)b->panels * (double)b->nchunk * (double)b->panel_elements;
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double compute = cycles * cycle(t) / t->cores * busy;
-    const double weights =
-        (double)b->nouter * (double)b->nchunk * (double)(b->panels * b->panel_elements) * b->p->bytes;
+    const double weights = weight_bytes(b);
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
     const double memory = cold(t, weights) + far_input(t, b->p) + again + reading_a(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +

@@ -475,7 +475,7 @@ sol_status plan_band(struct plan *p)
 {
     p->numbers = 1;
     for (int i = 0; i < p->units.n; i++)
-        p->units.at[i]->number = p->units.at[i]->version ? p->numbers - 1 : p->numbers++;
+        if (!p->units.at[i]->helps) p->units.at[i]->number = p->units.at[i]->version ? p->numbers - 1 : p->numbers++;
     p->into = NEW_ARRAY(p->arena, int, p->numbers);
     for (int i = 1; i < p->numbers; i++) p->into[i] = i;
     if (!strcmp(ctx_config(p->ctx, "bands"), "off") || !target_has_trees(p->target)) return SOL_OK;

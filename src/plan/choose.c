@@ -39,6 +39,9 @@ void unit_memory(struct plan *p, struct unit *u)
     u->memory = NEW_ARRAY(p->arena, struct memory, u->loops->tensors.n + 1);
     for (int i = 0; i < u->loops->tensors.n; i++)
         if (u->loops->tensors.at[i].user) u->memory[i] = plan_allocation(p, u->loops->tensors.at[i].user)->memory;
+    for (int i = 0; i < u->loops->tensors.n && u->fixed; i++)
+        for (int d = 0; d < u->loops->tensors.at[i].ndim; d++)
+            u->memory[i].stride[d] = size_at(u->memory[i].stride[d], u->fixed);
 }
 
 /* Index variables bound in a sum that share an index with a variable that is not: a window slides along them. */

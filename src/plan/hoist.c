@@ -99,8 +99,7 @@ static const struct loops *move_out(struct plan *p, struct loops *loops, const c
     return rewrite_sweep(own);
 }
 
-const struct loops *plan_hoist(struct plan *p, const struct loops *from, enum program program, struct sol_layer *layer,
-                               const char *label)
+const struct loops *plan_hoist(struct plan *p, const struct loops *from, const struct unit *like, int *at)
 {
     struct loops *loops = loops_copy(p->scratch, from);
     for (int i = 0; i < loops->stmts.n; i++) {
@@ -110,8 +109,9 @@ const struct loops *plan_hoist(struct plan *p, const struct loops *from, enum pr
             int32_t read;
             find(&h, s.value, stmt_ivars(loops, &s));
             if (!h.found || !type_of(loops, &s, h.found, &type)) break;
-            const struct loops *own = move_out(p, loops, label, h.found, type, &read);
-            plan_unit(p, -1, program, plan_hoist(p, own, program, layer, label), layer, label);
+            const struct loops *own = move_out(p, loops, like->label, h.found, type, &read);
+            own = plan_hoist(p, own, like, at);
+            plan_unit(p, at ? (*at)++ : -1, like->program, own, like->layer, like->label);
             s.value = ex_replace(loops, s.value, h.found, read);
             loops_set_stmt(loops, i, s);
         }

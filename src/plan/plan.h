@@ -67,6 +67,10 @@ struct unit {
      * the hints. */
     int64_t when;
     const int64_t *point;
+    /* Of a version where some dimensions are 1: a size for each dimension, 1 or itself, that its loops and memory have
+     * in the dimension's place. NULL: they are as the graph has them. */
+    const int64_t *fixed;
+    bool helps;                /* it computes something for the version behind it alone, and is no version itself */
     const struct kernel *like; /* of the version for the hints, whose packed weights it should share; NULL: its own */
     int version;               /* 0, 1, ..; they share the number of the first */
     int number;                /* position before bands; equal each time a graph is planned */
@@ -191,8 +195,9 @@ int plan_distribute(struct plan *p, const struct loops *loops,
 /* Does one of the statements first .. last - 1 write what the expression reads? Is it a deep sum of products? */
 bool plan_reads_written(const struct loops *loops, int32_t node, int first, int last);
 bool plan_is_product(const struct loops *loops, int32_t value);
-const struct loops *plan_hoist(struct plan *p, const struct loops *loops, enum program program, struct sol_layer *layer,
-                               const char *label); /* adds units in front; returns what is left of l */
+/* Adds units for what can be computed once, at position *at (NULL: at the end), which then follows them; returns what
+ * is left of the loops. `like` has their program, layer and label. */
+const struct loops *plan_hoist(struct plan *p, const struct loops *loops, const struct unit *like, int *at);
 /* forward_views.c: the loops in which the statement that writes tensor `t` replaces reads of it. NULL: that does not
  * pay, or is impossible. */
 const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t, const struct loops *writer);
@@ -213,9 +218,20 @@ const char *plan_dims_text(struct plan *p, uint32_t dims, const int64_t *point);
 /* versions.c: makes further versions of the unit at position `at`, behind it, where one kernel cannot serve all sizes.
  */
 sol_status plan_versions(struct plan *p, int at);
-/* The kernel of the unit at position `at` needs by >= from: a version in front of it, without a kernel yet, does what
- * the unit did before (`whole`) at the other sizes. */
+/* The kernel of the unit at position `at`, a recurrence of `by` steps, needs by >= from (0: any number). A version
+ * behind it, without a kernel yet, does what the unit did before (`whole`) at the other sizes, and another one that if
+ * there is one step. */
 void plan_serve_below(struct plan *p, int at, const struct unit *whole, int64_t by, int64_t from);
+/* 1 where `by` is at least `from`, 0 elsewhere. */
+int64_t plan_is_from(int64_t by, int64_t from);
+/* fixed.c: where all of some dimensions are 1. False: that cannot be, or there are none. */
+struct plan_one {
+    int64_t all, when;            /* sizes: the product of the dimensions; 1 where that is 1, else 0 */
+    const int64_t *point, *fixed; /* as in struct unit */
+};
+bool plan_one(struct plan *p, uint32_t dims, struct plan_one *out);
+/* The version of a unit for that, without memory and kernel. */
+struct unit plan_fixed(struct plan *p, const struct unit *u, const struct plan_one *one);
 /* Where sizes vary: is a kernel of this candidate not slower than the chosen one by more than the tuner can gain, at
  * all sizes at which the unit runs? */
 bool plan_suits(struct plan *p, const struct unit *u, const struct candidate *c);

@@ -7,8 +7,8 @@
  * kernel. What another step wrote is an ordinary operand. Steps at the borders, where a read leaves its tensor, are
  * split off from those in between, so that all indices are affine. A tensor that only the steps see lies in scratch
  * memory, with room for one step. An index variable whose values are independent in all steps, such as the batch, is
- * split into blocks, which are the tasks. Where the number of steps varies and may be less than that of the borders,
- * another version of the unit serves those few steps (versions.c). */
+ * split into blocks, which are the tasks. Where the number of steps varies and may be 1, or less than that of the
+ * borders, other versions of the unit serve those few steps (versions.c). */
 #include "plan/scan.h"
 
 #include <string.h>
@@ -339,7 +339,7 @@ static sol_status slice_unit(struct plan *p, int at)
     if (!ok) return SOL_OK;
     const struct unit whole = *u;
     TRY(scan_kernel(&s, &ok));
-    if (ok && s.fewest) plan_serve_below(p, at, &whole, s.steps, s.fewest);
+    if (ok && size_varies(s.steps)) plan_serve_below(p, at, &whole, s.steps, s.fewest);
     return SOL_OK;
 }
 

@@ -192,7 +192,7 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
     const int n = plan_distribute(p, loops, parts);
     for (int i = 0; i < n; i++) {
         const struct loops *part = parts[i];
-        if (!opaque) part = plan_hoist(p, part, program, l, label);
+        if (!opaque) part = plan_hoist(p, part, &(struct unit){.program = program, .layer = l, .label = label}, NULL);
         struct unit *u = plan_unit(p, -1, program, part, l, label);
         u->opaque = opaque;
         u->view = !opaque && is_view(u->loops);

@@ -42,6 +42,12 @@ static const struct allocation *allocation_of(const struct check *c, const struc
     return &c->p->allocations[t->id];
 }
 
+/* A size of the graph, as the unit's loops have it. */
+static int64_t size_in(const struct unit *u, int64_t size)
+{
+    return u->fixed ? size_at(size, u->fixed) : size;
+}
+
 /* -- units by themselves */
 
 static sol_status check_tensor(struct check *c, const struct unit *u, int k)
@@ -56,7 +62,7 @@ static sol_status check_tensor(struct check *c, const struct unit *u, int k)
         return plan_wrong(c->p, u, "tensor %s: expected type %s, as %%%d has, got %s", t->name,
                           dtype_def((enum sol_dtype)g->dtype)->name, g->id, dtype_def((enum sol_dtype)t->dtype)->name);
     bool same = g->ndim == t->ndim;
-    for (int d = 0; same && d < t->ndim; d++) same = g->dim[d].size == t->shape[d];
+    for (int d = 0; same && d < t->ndim; d++) same = size_in(u, g->dim[d].size) == t->shape[d];
     if (!same) return plan_wrong(c->p, u, "tensor %s: expected the shape of %%%d, got another one", t->name, g->id);
     if (t->role == LOOPS_INPUT) return SOL_OK;
     if (g->role != TENSOR_VALUE)
@@ -362,10 +368,11 @@ static sol_status check_part(struct check *c, const struct allocation *s)
     return check_align(c, s);
 }
 
-static bool same_memory(const struct memory *a, const struct memory *b, int ndim)
+static bool same_memory(const struct unit *u, const struct memory *a, const struct memory *b, int ndim)
 {
     for (int d = 0; d < ndim; d++)
-        if (a->stride[d] != b->stride[d] || a->halo_low[d] != b->halo_low[d] || a->halo_high[d] != b->halo_high[d])
+        if (a->stride[d] != size_in(u, b->stride[d]) || a->halo_low[d] != b->halo_low[d] ||
+            a->halo_high[d] != b->halo_high[d])
             return false;
     return a->align == b->align && a->constant == b->constant;
 }
@@ -382,7 +389,7 @@ static sol_status check_layout(struct check *c)
         for (int k = 0; k < u->loops->tensors.n && !u->dead && u->memory; k++) {
             const struct loops_tensor *t = &u->loops->tensors.at[k];
             if ((t->role == LOOPS_INPUT || t->role == LOOPS_OUTPUT) &&
-                !same_memory(&u->memory[k], &allocation_of(c, t->user)->memory, t->ndim))
+                !same_memory(u, &u->memory[k], &allocation_of(c, t->user)->memory, t->ndim))
                 return plan_wrong(c->p, u, "tensor %s: expected the memory of %%%d, got another one", t->name,
                                   user_of(u, k)->id);
         }

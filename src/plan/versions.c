@@ -47,6 +47,8 @@ struct versions {
     const int64_t *point[MOST_CLASSES]; /* NULL: the hints */
     int base;                           /* the class of the hints */
     double was[MOST_CLASSES];           /* what the kernel of that class costs at the point */
+    struct plan_one one;                /* where all dimensions are 1, */
+    double one_was;                     /* and what the kernel of their class costs there; 0: that cannot be */
 };
 
 /* -- points */
@@ -242,7 +244,7 @@ static sol_status find_division(struct search *s, const int64_t *size, int n, st
     int64_t all = 1;
     for (int i = 0; i < s->n; i++)
         for (int k = 0; k < s->n; k++) TRY(cost_of(s, i, k, &unused));
-    *best = (struct division){.n = 1};
+    *best = (struct division){.n = 1, .made = {s->hint}};
     for (int k = 0; k < s->n; k++) best->regret += regret(s, s->hint, k);
     for (int i = 0; i < n; i++) all = size_mul(all, size[i]);
     if (all != SIZE_BAD) divide(s, reduced(all), best);
@@ -292,6 +294,20 @@ static sol_status keep_division(struct search *s, const struct division *d, stru
     return SOL_OK;
 }
 
+static int class_at(const struct versions *v, const int64_t *at)
+{
+    int i = v->n - 1;
+    while (i > 0 && size_at(v->by, at) < v->from[i]) i--;
+    return i;
+}
+
+/* What do the kernels so far cost where all dimensions are 1? `made`: by class, the point of its kernel. */
+static sol_status find_one(struct search *s, const int *made, struct versions *out)
+{
+    if (!plan_one(s->p, loops_dims(s->u->loops), &out->one)) return SOL_OK;
+    return price(s, &s->point[made[class_at(out, out->one.point)]], out->one.point, &out->one_was);
+}
+
 static sol_status find_versions(struct search *s, struct versions *out)
 {
     int64_t size[LOOPS_MAX_IVARS];
@@ -306,24 +322,23 @@ static sol_status find_versions(struct search *s, struct versions *out)
         if (!s->point[i].cand.solver) return SOL_OK;
     if (!s->choices) return SOL_OK;
     TRY(is_enough(s, &enough));
-    if (enough) return SOL_OK;
-    struct division d;
-    TRY(find_division(s, size, n, &d));
-    return d.n > 1 ? keep_division(s, &d, out) : SOL_OK;
+    struct division d = {.n = 1, .made = {s->hint}};
+    if (!enough) TRY(find_division(s, size, n, &d));
+    if (d.n > 1) TRY(keep_division(s, &d, out));
+    return find_one(s, d.made, out);
 }
 
 /* -- units */
 
-/* 1 where `by` is at least `from`, 0 elsewhere. */
-static int64_t is_from(int64_t by, int64_t from)
+int64_t plan_is_from(int64_t by, int64_t from)
 {
     return size_min(1, size_floor_div(by, from));
 }
 
 static int64_t when_of(const struct versions *v, int i)
 {
-    const int64_t from = i ? is_from(v->by, v->from[i]) : 1;
-    return i + 1 < v->n ? size_sub(from, is_from(v->by, v->from[i + 1])) : from;
+    const int64_t from = i ? plan_is_from(v->by, v->from[i]) : 1;
+    return i + 1 < v->n ? size_sub(from, plan_is_from(v->by, v->from[i + 1])) : from;
 }
 
 static bool good_sizes(const struct unit *u, const struct kernel *k)
@@ -336,9 +351,11 @@ static bool good_sizes(const struct unit *u, const struct kernel *k)
 
 static const char *label_of(struct plan *p, const struct unit *u, const struct versions *v, int i)
 {
-    const char *by = size_text(p->arena, v->by),
+    const char *by = size_text(p->arena, v->n > 1 ? v->by : v->one.all),
                *low = i ? arena_printf(p->arena, "%lld <= ", (long long)v->from[i]) : "";
-    const char *high = i + 1 < v->n ? arena_printf(p->arena, " < %lld", (long long)v->from[i + 1]) : "";
+    const char *high = i + 1 < v->n ? arena_printf(p->arena, " < %lld", (long long)v->from[i + 1])
+                       : v->n == 1  ? " != 1"
+                                    : "";
     return arena_printf(p->arena, "%s (%s%s%s)", u->label, low, by, high);
 }
 
@@ -401,24 +418,58 @@ static sol_status choose_versions(struct plan *p, const struct unit *u, struct v
     return SOL_OK;
 }
 
+/* The version where all dimensions are 1, and its kernel. *out_pays false: it does not pay. */
+static sol_status choose_one(struct plan *p, const struct unit *u, const struct versions *v, const struct kernel *like,
+                             struct unit *out, const struct choice **out_choice, bool *out_pays)
+{
+    *out_pays = v->one_was > 0;
+    if (!*out_pays) return SOL_OK;
+    *out = plan_fixed(p, u, &v->one);
+    out->like = like;
+    out->version = v->n;
+    out->label = arena_printf(p->arena, "%s (%s = 1)", u->label, size_text(p->arena, v->one.all));
+    unit_memory(p, out);
+    TRY(choose_kernel(p, out->loops, out->memory, out->anchor, out, out_choice));
+    *out_pays = pays(p, out, *out_choice, v->one_was);
+    return SOL_OK;
+}
+
+/* Takes the sizes of the last version away from version i, which is dropped if nothing is left. */
+static int take_away(struct unit *version, const struct choice **choice, int n, int i)
+{
+    version[i].when = size_sub(version[i].when, version[n - 1].when);
+    if (version[i].when) return n;
+    for (; i < n - 1; i++) {
+        version[i] = version[i + 1];
+        version[i].version = i;
+        choice[i] = choice[i + 1];
+    }
+    return n - 1;
+}
+
 /* Makes the units. If the sizes become too long, or all versions but one are dropped, the unit stays as it is. */
 static sol_status make_versions(struct plan *p, int at, struct versions v)
 {
-    struct unit *const u = p->units.at[at], version[MOST_CLASSES];
-    const struct choice *choice[MOST_CLASSES];
+    struct unit *const u = p->units.at[at], version[MOST_CLASSES + 1];
+    const struct choice *choice[MOST_CLASSES + 1];
+    bool one;
     TRY(choose_versions(p, u, &v, choice));
-    if (v.n == 1) return SOL_OK;
+    TRY(choose_one(p, u, &v, &choice[v.base]->kernel, &version[v.n], &choice[v.n], &one));
+    int n = v.n + one;
+    if (n == 1) return SOL_OK;
     for (int i = 0; i < v.n; i++) {
         version[i] = version_of(u, &v, i);
         version[i].like = i == v.base ? NULL : &choice[v.base]->kernel;
         version[i].label = label_of(p, u, &v, i);
-        if (!size_varies(version[i].when) || !good_sizes(&version[i], &choice[i]->kernel)) return SOL_OK;
     }
-    for (int i = 0; i < v.n; i++)
-        *(i ? plan_unit(p, at + i, u->program, u->loops, u->layer, u->label) : u) = version[i];
+    if (one) n = take_away(version, choice, n, class_at(&v, v.one.point));
+    for (int i = 0; i < n; i++)
+        if (!size_varies(version[i].when) || !good_sizes(&version[i], &choice[i]->kernel)) return SOL_OK;
+    for (int i = 0; i < n; i++)
+        *(i ? plan_unit(p, at + i, u->program, version[i].loops, u->layer, u->label) : u) = version[i];
     for (int k = 0; k < u->loops->tensors.n; k++) /* for who packs what they read */
         if (u->loops->tensors.at[k].role == LOOPS_INPUT)
-            plan_allocation(p, u->loops->tensors.at[k].user)->readers += v.n - 1;
+            plan_allocation(p, u->loops->tensors.at[k].user)->readers += n - 1;
     return SOL_OK;
 }
 
@@ -440,7 +491,7 @@ sol_status plan_versions(struct plan *p, int at)
         TRY(status);
         map_set(p->versions, key, v);
     }
-    return v->n > 1 ? make_versions(p, at, *v) : SOL_OK;
+    return v->n > 1 || v->one_was > 0 ? make_versions(p, at, *v) : SOL_OK;
 }
 
 /* A point at which a size is below `most`: the first one at which a dimension of it is 1, else where all are. */
@@ -458,15 +509,58 @@ static const int64_t *point_below(struct plan *p, int64_t by, int64_t most)
     return at;
 }
 
+/* Adds a version at position *at, which then follows it. What it can compute once is a unit in front of it. */
+static void add_version(struct plan *p, int *at, struct unit x)
+{
+    const int first = *at;
+    x.version = p->units.at[first - 1]->version + 1;
+    unit_loops(&x, plan_hoist(p, x.loops, &x, at));
+    for (int i = first; i < *at; i++) {
+        struct unit *u = p->units.at[i];
+        u->helps = true;
+        u->when = x.when;
+        for (int k = 0; k < u->loops->tensors.n; k++) {
+            struct allocation *s = plan_allocation(p, u->loops->tensors.at[k].user);
+            if (u->loops->tensors.at[k].role != LOOPS_OUTPUT) continue;
+            s->fixed = true;
+            s->when = x.when;
+            plan_place(s);
+        }
+    }
+    *plan_unit(p, (*at)++, x.program, x.loops, x.layer, x.label) = x;
+}
+
 void plan_serve_below(struct plan *p, int at, const struct unit *whole, int64_t by, int64_t from)
 {
-    struct unit *u = p->units.at[at];
-    const struct versions v = {.n = 2, .by = by, .from = {0, from}, .point = {point_below(p, by, from)}, .base = 1};
-    struct unit *below = plan_unit(p, at, u->program, whole->loops, u->layer, u->label);
-    *below = version_of(whole, &v, 0);
-    below->label = label_of(p, whole, &v, 0);
-    *u = version_of(u, &v, 1);
-    u->label = label_of(p, whole, &v, 1);
+    struct unit *u = p->units.at[at], below = *whole, one = *whole;
+    struct plan_one where;
+    const char *text = size_text(p->arena, by);
+    struct size_dim dim;
+    bool is_one = size_is_dim(by, &dim) && plan_one(p, size_dims(by), &where);
+    if (is_one) one = plan_fixed(p, whole, &where);
+    is_one &= !one.contraction; /* a product left to do is faster as a stage of the recurrence */
+    below.when = size_sub(1, from ? plan_is_from(by, from) : 1);
+    u->when = size_sub(1, below.when);
+    if (is_one) {
+        int64_t *when = from > 1 ? &below.when : &u->when;
+        *when = size_sub(*when, where.when);
+    }
+    if (u->when == 1) {
+        u->when = 0;
+        return;
+    }
+    u->label = from ? arena_printf(p->arena, "%s (%lld <= %s)", u->label, (long long)from, text)
+                    : arena_printf(p->arena, "%s (%s != 1)", u->label, text);
+    at++;
+    if (below.when) {
+        below.point = point_below(p, by, from);
+        below.label = arena_printf(p->arena, "%s (%s < %lld)", whole->label, text, (long long)from);
+        add_version(p, &at, below);
+    }
+    if (is_one) {
+        one.label = arena_printf(p->arena, "%s (%s = 1)", whole->label, text);
+        add_version(p, &at, one);
+    }
 }
 
 /* -- other candidates */
