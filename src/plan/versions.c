@@ -418,19 +418,19 @@ static sol_status choose_versions(struct plan *p, const struct unit *u, struct v
     return SOL_OK;
 }
 
-/* The version where all dimensions are 1, and its kernel. *out_pays false: it does not pay. */
+/* The version where all dimensions are 1, and its kernel. If it does not pay, it never runs: out->when is 0. */
 static sol_status choose_one(struct plan *p, const struct unit *u, const struct versions *v, const struct kernel *like,
-                             struct unit *out, const struct choice **out_choice, bool *out_pays)
+                             struct unit *out, const struct choice **out_choice)
 {
-    *out_pays = v->one_was > 0;
-    if (!*out_pays) return SOL_OK;
+    out->when = 0;
+    if (!(v->one_was > 0)) return SOL_OK;
     *out = plan_fixed(p, u, &v->one);
     out->like = like;
     out->version = v->n;
     out->label = arena_printf(p->arena, "%s (%s = 1)", u->label, size_text(p->arena, v->one.all));
     unit_memory(p, out);
     TRY(choose_kernel(p, out->loops, out->memory, out->anchor, out, out_choice));
-    *out_pays = pays(p, out, *out_choice, v->one_was);
+    if (!pays(p, out, *out_choice, v->one_was)) out->when = 0;
     return SOL_OK;
 }
 
@@ -452,9 +452,9 @@ static sol_status make_versions(struct plan *p, int at, struct versions v)
 {
     struct unit *const u = p->units.at[at], version[MOST_CLASSES + 1];
     const struct choice *choice[MOST_CLASSES + 1];
-    bool one;
     TRY(choose_versions(p, u, &v, choice));
-    TRY(choose_one(p, u, &v, &choice[v.base]->kernel, &version[v.n], &choice[v.n], &one));
+    TRY(choose_one(p, u, &v, &choice[v.base]->kernel, &version[v.n], &choice[v.n]));
+    const bool one = version[v.n].when;
     int n = v.n + one;
     if (n == 1) return SOL_OK;
     for (int i = 0; i < v.n; i++) {
