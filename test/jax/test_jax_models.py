@@ -177,6 +177,15 @@ def test_programs_outlive_the_function_and_end_with_it() -> None:
     assert largest(compiled(x), x * 3 + 1) == 0
 
 
+def test_parameters_that_change_in_place() -> None:
+    """Arrays of NumPy are read anew in each call; arrays of JAX are prepared once."""
+    fast = sol.optimize(lambda p, x: x @ p["w"])
+    params, x = {"w": np.ones((3, 2), np.float32)}, jnp.ones((4, 3))
+    assert float(fast(params, x)[0, 0]) == 3
+    params["w"][:] = 2
+    assert float(fast(params, x)[0, 0]) == 6
+
+
 def test_threads() -> None:
     """Several threads call one function with parameters of their own."""
     model, x, _ = MODELS["mlp"]

@@ -18,7 +18,8 @@ from sol.programs import Programs
 from .chance import is_key, key_bits
 from .network import Bound, Network, register
 
-MOST_BOUND = 4  # sets of parameters for which prepared ones are kept
+MOST_BOUND = 2  # sets of parameters for which prepared ones are kept
+FIXED = (jax.Array, np.generic, bool, int, float)  # types of leaves whose values do not change
 
 
 class Traced:
@@ -34,6 +35,8 @@ class Traced:
     ) -> None:
         self.name, self.flat, self.names, self.params = name, flat, names, params
         self.jaxpr = jax.make_jaxpr(flat)(*specs)
+        self.tree: Any = None  # of the results
+        self.keys: list[Any] = []  # of the results that are keys of random numbers: their kind
         self._specs = specs
         self._networks: dict[tuple[int, ...] | None, Network] = {}
         self._bound: OrderedDict[tuple[int, ...] | None, Bound] = OrderedDict()
@@ -155,7 +158,6 @@ class Function:
         self.static_argnums, self.static_argnames = tuple(static_argnums), tuple(static_argnames)
         self._params = params
         self._calls: dict[Hashable, Call] = {}
-        self._outputs: dict[Hashable, Any] = {}
         self._programs: Programs[Traced] = Programs(self.__name__, self._trace, lambda t: t.memory)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -165,7 +167,7 @@ class Function:
         traced = self.traced(call, key)
         here = not any(isinstance(x, jax.core.Tracer) for x in call.leaves)
         own = [call.leaves[i] for i in traced.params]
-        fixed = not any(isinstance(x, jax.core.Tracer) for x in own)
+        fixed = all(isinstance(x, FIXED) and not isinstance(x, jax.core.Tracer) for x in own)
         bound = traced.bound(tuple(own) if fixed else None)
         operands = [call.leaves[i] for i in bound.passed]
         if here:
@@ -174,9 +176,8 @@ class Function:
         else:
             arrays = [jax.numpy.asarray(x, call.specs[i].dtype) for i, x in zip(bound.passed, operands, strict=True)]
             results = self._staged(bound, arrays)
-        tree, keys = self._outputs[key]
-        leaves = [jax.random.wrap_key_data(y, impl=k) if k else y for y, k in zip(results, keys, strict=True)]
-        return jax.tree_util.tree_unflatten(tree, leaves)
+        leaves = [jax.random.wrap_key_data(y, impl=k) if k else y for y, k in zip(results, traced.keys, strict=True)]
+        return jax.tree_util.tree_unflatten(traced.tree, leaves)
 
     def _staged(self, bound: Bound, arrays: list[Any]) -> Any:
         """A call inside of a transformation of JAX."""
@@ -192,7 +193,10 @@ class Function:
 
     def traced(self, call: Call, key: Hashable) -> Traced:
         """The function for arguments of these types."""
-        self._calls.setdefault(key, call)
+        try:
+            self._calls.setdefault(key, call)
+        except TypeError as e:
+            raise _core.InvalidError(f"{self.__name__}: static arguments must be hashable: {e}") from e
         try:
             return self._programs.get(key)
         finally:
@@ -224,7 +228,7 @@ class Function:
         params = [i for i in range(len(names)) if self._is_param(call.argument(i), call)]
         register()
         traced = Traced(self.__name__, flat, call.specs, names, params)
-        self._outputs[key] = tuple(found)
+        traced.tree, traced.keys = found
         log.debug(f"{self.__name__}: traced for {', '.join(str(s.shape) for s in call.specs)}")
         return traced
 

@@ -14,6 +14,7 @@ from sol import _core, log
 from sol.parsed import NUMPY, rejection
 
 from .builder import Value, sol_name
+from .operators import Rejected
 from .translate import Translation
 
 INPUT, OUTPUT, PARAM, SAVED = range(4)  # enum what
@@ -48,7 +49,10 @@ class Described:
         for i in (*self.params, *self.inputs):
             aval = closed.in_avals[i]
             make = graph.param if i in params else graph.input
-            values[i] = Value(make(traced.names[i], sol_name(aval.dtype), aval.shape))
+            try:
+                values[i] = Value(make(traced.names[i], sol_name(aval.dtype), aval.shape))
+            except Rejected as e:
+                raise _core.UnsupportedError(f"{name}: argument {traced.names[i]}: {e}: not supported") from None
         self.values = [values[i] for i in range(len(values))]
         made = Translation(graph, wanted is not None).translate(closed, self.values)
         if made.problems:
