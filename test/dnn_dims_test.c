@@ -285,7 +285,8 @@ static void add_jobs(const struct bound *b, const struct target *t, int turn)
         const char *why = "";
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
-        if (!solvers[s]->blocks || !solvers[s]->dynamic || !solvers[s]->applicable(&sc, &b->c, &why)) {
+        if (!solvers[s]->blocks || solvers[s]->lanes == FOR_ITEMS || !solvers[s]->dynamic ||
+            !solvers[s]->applicable(&sc, &b->c, &why)) {
             if (!strcmp(solvers[s]->name, b->e->must)) print_error("%s: %s\n", b->e->name, why);
             continue;
         }

@@ -210,21 +210,26 @@ void foreign_epilogue(struct epilogue *e, struct text *out, const char *place, c
 {
     const struct problem *p = e->p;
     const int last = (int)(all % e->lanes);
+    struct text body = text_new(p->arena); /* it tells which views it uses */
+    body.indent = out->indent;
+    text_line(&body, "const %s sum = *(const %s *)(%s);", epilogue_type(e), epilogue_type(e), place);
+    if (last) text_open(&body, "if (%s + %d <= %lld) {", at, e->lanes, (long long)all);
+    epilogue_print(e, &body, "sum", e->lanes);
+    if (last) {
+        text_close(&body, "} else {");
+        body.indent++;
+        epilogue_print(e, &body, "sum", last);
+        text_close(&body, "}");
+    }
     for (int i = 0; i < p->nview; i++) {
+        if (!e->used[i]) continue;
         const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
         const char *qualifier = p->view[i].node ? "const " : "";
         const char *base =
             arena_printf(p->arena, "(%s%s *)p[%d]", qualifier, type, problem_operand(p, p->view[i].tensor));
         text_line(out, "%s%s *const e%d = %s;", qualifier, type, i, where(e->user, base, &p->view[i]));
     }
-    text_line(out, "const %s sum = *(const %s *)(%s);", epilogue_type(e), epilogue_type(e), place);
-    if (last) text_open(out, "if (%s + %d <= %lld) {", at, e->lanes, (long long)all);
-    epilogue_print(e, out, "sum", e->lanes);
-    if (!last) return;
-    text_close(out, "} else {");
-    out->indent++;
-    epilogue_print(e, out, "sum", last);
-    text_close(out, "}");
+    text_add(out, body.at, body.n);
 }
 
 static const char *view_here(const void *user, const char *base, const struct view *v)

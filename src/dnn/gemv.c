@@ -210,28 +210,33 @@ static void task_body(struct gemv *g, const struct target *t, struct text *out)
         const char *at = text_over(p->arena, "t", below);
         text_line(out, "const int64_t g%d = %s;", i, text_modulo(p->arena, at, g->outer.at[i].size));
     }
+    struct text body = text_new(p->arena); /* it tells which views it uses */
+    body.indent = out->indent;
+    text_line(&body, "const %s sum = @dots(%s%s, %s, %lld - n * %d);", epilogue_type(&e), problem_frame_argument(p),
+              operand_at(g, "const @real", p->a.tensor, &p->a.view),
+              operand_at(g, "const @real", p->b.tensor, &p->b.view), (long long)g->n.size, g->lanes);
+    const bool odd = last < g->lanes;
+    if (varies) {
+        text_line(&body, "const int64_t valid = %lld - n * %d;", (long long)g->n.size, g->lanes);
+        text_open(&body, "if (valid >= %d) {", g->lanes);
+    } else if (odd) {
+        text_open(&body, "if (n < %lld) {", (long long)g->groups - 1);
+    }
+    epilogue_print(&e, &body, "sum", g->lanes);
+    if (odd) {
+        text_close(&body, "} else {");
+        body.indent++;
+        epilogue_print(&e, &body, "sum", last);
+        text_close(&body, "}");
+    }
     for (int i = 0; i < p->nview; i++) {
+        if (!e.used[i]) continue;
         const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
         const char *qualifier = p->view[i].node ? "const " : "";
         text_line(out, "%s%s *const e%d = %s;", qualifier, type, i,
                   operand_at(g, SAY("%s%s", qualifier, type), p->view[i].tensor, &p->view[i]));
     }
-    text_line(out, "const %s sum = @dots(%s%s, %s, %lld - n * %d);", epilogue_type(&e), problem_frame_argument(p),
-              operand_at(g, "const @real", p->a.tensor, &p->a.view),
-              operand_at(g, "const @real", p->b.tensor, &p->b.view), (long long)g->n.size, g->lanes);
-    const bool odd = last < g->lanes;
-    if (varies) {
-        text_line(out, "const int64_t valid = %lld - n * %d;", (long long)g->n.size, g->lanes);
-        text_open(out, "if (valid >= %d) {", g->lanes);
-    } else if (odd) {
-        text_open(out, "if (n < %lld) {", (long long)g->groups - 1);
-    }
-    epilogue_print(&e, out, "sum", g->lanes);
-    if (!odd) return;
-    text_close(out, "} else {");
-    out->indent++;
-    epilogue_print(&e, out, "sum", last);
-    text_close(out, "}");
+    text_add(out, body.at, body.n);
 }
 
 static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
