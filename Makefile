@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
 PYTEST := $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-TENSORFLOW := .venv-tensorflow/bin/python -m pytest -n auto --maxprocesses 2 test/tensorflow
+TENSORFLOW := .venv-tensorflow/bin/python -m pytest -n auto --maxprocesses 2 test/tensorflow_frontend
 OPENCL := OCL_ICD_VENDORS=$(CURDIR)/.venv-opencl/vendors
 ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
 
@@ -57,7 +57,7 @@ test-python: build
 
 test-jax: build ## a sample of the tests of the JAX frontend, in .venv-jax
 	@sh tools/setup.sh jax
-	.venv-jax/bin/python -m pytest -n auto --maxprocesses 2 test/jax -m "not slow"
+	.venv-jax/bin/python -m pytest -n auto --maxprocesses 2 test/jax_frontend -m "not slow"
 
 test-tensorflow: build ## a sample of the tests of the TensorFlow frontend, in .venv-tensorflow
 	@sh tools/setup.sh tensorflow
@@ -70,7 +70,7 @@ test-all: lint test-c test-asan test-tsan build ## every network, operator table
 	@sh tools/setup.sh all
 	SOL_RANDOM_SEEDS=60 build/test/random_test
 	$(PYTEST) test
-	.venv-jax/bin/python -m pytest test/jax
+	.venv-jax/bin/python -m pytest test/jax_frontend
 	$(TENSORFLOW)
 	build/cli/sol-device-test opencl
 	ASAN_OPTIONS=$(ASAN) SOL_DEVICE_CALLS=10000 build-asan/test/device_net_test

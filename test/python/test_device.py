@@ -239,10 +239,10 @@ def test_the_estimated_memory_is_what_is_needed(training, vary):
 
     call()
     peak, pages = sol.memory(fast)["peak"], 16 * 4096
-    sol.config["device::options"] = f"far.devices=9,far.memory={peak + pages}"
-    sol.device.set("far", 5 + 2 * training + vary)
+    sol.config["device::options"] = f"far.devices=29,far.memory={peak + pages}"
+    sol.device.set("far", 25 + 2 * training + vary)
     call()
-    sol.config["device::options"] = f"far.devices=9,far.memory={peak * 9 // 10}"
-    sol.device.set("far", 1 + 2 * training + vary)
+    sol.config["device::options"] = f"far.devices=29,far.memory={peak * 9 // 10}"
+    sol.device.set("far", 21 + 2 * training + vary)
     with pytest.raises(sol.OutOfMemoryError, match=f"peak is {peak} bytes: .*out of device memory"):
         call()

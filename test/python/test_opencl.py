@@ -272,4 +272,6 @@ assert torch.equal(fast(x), expected)
 
 def test_threads_and_fork(request):
     """Networks and what they save are freed in other threads, and a child is told."""
-    assert "a child process after fork() cannot use it" in run_apart(OTHERS, request.node.callspec.params["opencl"])
+    assert "a child process after fork() cannot use what it has there" in run_apart(
+        OTHERS, request.node.callspec.params["opencl"]
+    )

@@ -29,6 +29,8 @@ def _batch_norm(
     eps: float,
     momentum: float = 0.0,
 ) -> Value:
+    if 0 in x.shape and x.ndim < 2:  # there are no channels
+        return x
     if 0 in x.shape:  # the running statistics stay, and gradients of the parameters are 0
         of_channel = [1, x.shape[1], *[1] * (x.ndim - 2)]
         scaled = x if weight is None else b.mul(x, b.reshape(weight, of_channel))

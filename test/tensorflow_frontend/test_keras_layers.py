@@ -188,7 +188,7 @@ def test_page_of_layers():
     """docs/layers-keras.md is made of the rows; SOL_UPDATE=1 writes it."""
     rows = [f"| {n} | works |" for n in CASES] + [f"| {n} | rejected: {r[2]} |" for n, r in REJECTED.items()]
     text = (
-        "# Layers of Keras\n\nMade by `test/tensorflow/test_keras_layers.py`, which compares each layer's results, gradients and states with "
+        "# Layers of Keras\n\nMade by `test/tensorflow_frontend/test_keras_layers.py`, which compares each layer's results, gradients and states with "
         "TensorFlow's in float64.\nOther layers work if TensorFlow computes them with operators that SOL knows; the others are rejected "
         "by name.\n\n| layer | |\n| --- | --- |\n" + "\n".join(sorted(rows, key=str.lower)) + "\n"
     )
