@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "layers-keras.md"
 SEQ, IMAGE, VOLUME, IDS = (6, 4), (6, 6, 4), (4, 4, 4, 2), "ids"
 ACTIVATIONS = (
     "celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_tanh leaky_relu linear log_sigmoid log_softmax mish relu "
-    "relu6 selu sigmoid silu softmax soft_shrink softplus softsign sparse_plus sparsemax squareplus tanh tanh_shrink threshold"
+    "relu6 selu sigmoid silu softmax soft_shrink softplus softsign sparse_plus sparsemax squareplus tanh tanh_shrink"
 ).split()  # fmt: skip
 SORTED = ("sparsemax",)  # sorts
 
@@ -117,7 +117,7 @@ REJECTED = {  # layer: (shape of the input, the layer on it, why)
 }
 SAMPLE = (
     "BatchNormalization", "Conv1D", "Conv2D", "Conv2DTranspose", "DepthwiseConv2D", "Embedding", "GRU", "LayerNormalization", "LSTM",
-    "MaxPooling2D", "Masking", "MultiHeadAttention", "UpSampling2D", "Activation, gelu",
+    "MaxPooling2D", "Masking", "MultiHeadAttention", "Resizing", "UpSampling2D", "Activation, gelu",
 )  # fmt: skip
 SLOW = pytest.mark.slow
 

@@ -245,4 +245,6 @@ def resize(b, o, x, size):
     )
     x = b.cast(x, core_type(o.outputs[0].dtype))
     h, w = b.ints(size)
-    return b.layer("Resize", x, size=[x.shape[0], h, w, x.shape[3]], mode=mode, coord=coord, round="floor", a=-0.5)
+    # of half pixels, TensorFlow takes floor((i + 0.5) * scale): the coordinate (i + 0.5) * scale - 0.5, rounded
+    nearest = "floor" if coord == "asymmetric" else "round_prefer_ceil"
+    return b.layer("Resize", x, size=[x.shape[0], h, w, x.shape[3]], mode=mode, coord=coord, round=nearest, a=-0.5)
