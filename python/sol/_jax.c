@@ -40,8 +40,8 @@ struct py_program {
     struct program *p;
 };
 
-static struct program *programs; /* under the GIL, but for find */
-static atomic_flag programs_lock = ATOMIC_FLAG_INIT;
+static struct program *programs;
+static atomic_flag programs_lock = ATOMIC_FLAG_INIT; /* for `programs` and `last_id` */
 static int64_t last_id;
 static struct xla_type_id type_id;
 

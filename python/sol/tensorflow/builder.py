@@ -12,12 +12,9 @@ import tensorflow as tf
 
 from sol import _core, forms
 from sol.parsed import CORE, NUMPY
+from sol.rows import Rejected
 
 TYPE = {core: tf.as_dtype(name) for core, name in NUMPY.items()}
-
-
-class Refused(Exception):
-    """SOL does not support this. The message says why."""
 
 
 class Value:
@@ -50,7 +47,7 @@ class Items:
 def core_type(dtype: Any) -> str:
     """SOL's name of a type of TensorFlow."""
     if dtype.name not in CORE:
-        raise Refused(f"data type {dtype.name}")
+        raise Rejected(f"data type {dtype.name}")
     return CORE[dtype.name]
 
 
@@ -81,13 +78,13 @@ class Builder:
         if isinstance(x, Value):
             return x
         if x is None or isinstance(x, Items):
-            raise Refused("an operand that is no tensor")
+            raise Rejected("an operand that is no tensor")
         if sizes_in(x):
             y = self.layer("Sizes", sizes=[v if type(v) is forms.Size else int(v) for v in x.reshape(-1)], to=self.types.get(id(x), "i64"))
             return self.reshape(y, x.shape)
         a = np.asarray(x)
         if a.dtype.name not in CORE:
-            raise Refused(f"data type {a.dtype.name}")
+            raise Rejected(f"data type {a.dtype.name}")
         return Value(self.graph.const(CORE[a.dtype.name], a.shape, np.ascontiguousarray(a).tobytes()))
 
     def scalar(self, v: Any, dtype: str) -> Value:
@@ -125,7 +122,7 @@ class Builder:
             raw = x.handle.known()
             x = None if raw is None else np.frombuffer(raw, NUMPY[x.dtype]).reshape(x.shape)
         if x is None:
-            raise Refused("needs the value of an operand, which only a call tells")
+            raise Rejected("needs the value of an operand, which only a call tells")
         return np.asarray(x)
 
     def ints(self, x: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from tensorflow.python.framework import ops as tf_ops
 from sol import _core, forms
 from sol.parsed import Param, Problem, rejection
 
-from .builder import TYPE, Builder, Items, Refused, Value, core_type, sizes_in
+from .builder import TYPE, Builder, Items, Rejected, Value, core_type, sizes_in
 from .host import fold, shape_array
 from .operators import ROWS
 
@@ -74,7 +74,7 @@ class Reader:
         for i, t in enumerate(given):
             try:
                 dtype = core_type(t.dtype)
-            except Refused as e:
+            except Rejected as e:
                 raise _core.UnsupportedError(f"{self.name}: argument {i}: {e}: not supported") from None
             shape = [self._dim(i, d) if n is None else n for d, n in enumerate(t.shape.as_list())]
             env[t.ref()] = value = Value(self.graph.input(t.name.split(":")[0], dtype, shape))
@@ -125,7 +125,7 @@ class Reader:
 
     def _variable(self, variable: Any) -> Value:
         if variable is None:
-            raise Refused("a resource that is no variable (a table, an iterator, a generator)")
+            raise Rejected("a resource that is no variable (a table, an iterator, a generator)")
         if id(variable) not in self.state:
             dtype, shape = core_type(variable.dtype), tuple(variable.shape.as_list())
             self.state[id(variable)] = self._param(variable.name, variable, dtype, shape)
@@ -145,7 +145,7 @@ class Reader:
                 made = self._one(o, env, variables)
             except _Missing:
                 continue
-            except (Refused, forms.Varies, _core.UnsupportedError, _core.InvalidError) as e:
+            except (Rejected, forms.Varies, _core.UnsupportedError, _core.InvalidError) as e:
                 self.problems.append(Problem(o.type, str(e), where(o)))
                 continue
             if made is not None:
@@ -183,7 +183,7 @@ class Reader:
         if args and all(isinstance(a, np.ndarray) for a in args) and (known := fold(o, args)) is not None:
             return known
         if kind not in ROWS:
-            raise Refused("SOL has no layer for it")
+            raise Rejected("SOL has no layer for it")
         self.b.types = {id(a): core_type(t.dtype) for a, t in zip(args, o.inputs, strict=True) if sizes_in(a)}
         return ROWS[kind](self.b, o, *args)
 
@@ -191,10 +191,10 @@ class Reader:
         found = []
         for t in o.inputs:
             if t.dtype == tf.resource:
-                raise Refused("SOL has no layer for it")
+                raise Rejected("SOL has no layer for it")
             if t.ref() not in env:
                 if t.dtype == tf.string or t.dtype == tf.variant:
-                    raise Refused(f"data type {t.dtype.name}")
+                    raise Rejected(f"data type {t.dtype.name}")
                 raise _Missing
             found.append(env[t.ref()])
         return found
@@ -236,7 +236,7 @@ class Reader:
 
     def _op_IdentityN(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
         if self.gradient and not _is_own_gradient(o):
-            raise Refused("a gradient of its own (tf.custom_gradient), which SOL would not use")
+            raise Rejected("a gradient of its own (tf.custom_gradient), which SOL would not use")
         return self._operands(o, env)
 
     def _op_SolLayer(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
@@ -291,8 +291,8 @@ class Reader:
         cond = self._given(o.inputs[:1], env, variables)[0]
         try:
             taken = "then_branch" if bool(self.b.known(cond)) else "else_branch"
-        except Refused:
-            raise Refused("a branch that depends on data") from None
+        except Rejected:
+            raise Rejected("a branch that depends on data") from None
         return self._call(_function(o, taken), self._given(o.inputs[1:], env, variables))
 
     _op_StatelessIf = _op_If
@@ -304,14 +304,14 @@ class Reader:
         for _ in range(MOST_STEPS):
             try:
                 more = bool(self.b.known(self._call(cond, state)[0]))
-            except Refused:
-                raise Refused("a loop whose number of steps depends on data") from None
+            except Rejected:
+                raise Rejected("a loop whose number of steps depends on data") from None
             if not more:
                 return [s if not isinstance(s, tuple) else None for s in state]
             state = self._call(body, state)
             if len(self.problems) > problems:
                 raise _Missing
-        raise Refused(f"a loop of more than {MOST_STEPS} steps")
+        raise Rejected(f"a loop of more than {MOST_STEPS} steps")
 
     _op_StatelessWhile = _op_While
 
@@ -330,11 +330,11 @@ class Reader:
             return Items([*a[0].items[:i], self.b.value(a[2]), *a[0].items[i + 1 :]])
         if o.type == "TensorListStack":
             if None in a[0].items:
-                raise Refused("a list whose elements a loop did not all set")
+                raise Rejected("a list whose elements a loop did not all set")
             return self.b.layer("Stack", *a[0].items, axis=0)
         if o.type == "TensorListLength":
             return np.array(len(a[0].items), "int32")
-        raise Refused("SOL has no layer for it")
+        raise Rejected("SOL has no layer for it")
 
 
 def _function(o: Any, attr: str) -> Any:

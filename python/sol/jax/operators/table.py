@@ -1,24 +1,9 @@
-"""The table of JAX's primitives: `@op("name", ...)` adds a row, a function of the builder, the equation's parameters and its operands."""
+"""The table of JAX's primitives. A row gets a Builder, the equation's parameters, and its operands; it returns the result or a list of
+them."""
 
-from __future__ import annotations
+from sol.rows import Rejected, Rows
 
-from collections.abc import Callable
-from typing import Any
+ROWS = Rows()
+op = ROWS.op
 
-Row = Callable[..., Any]
-ROWS: dict[str, Row] = {}
-
-
-class Rejected(Exception):
-    """What SOL cannot translate, in words."""
-
-
-def op(*names: str) -> Callable[[Row], Row]:
-    """Adds a row for primitives: `row(b, params, *operands)` returns a Value, or a list of them."""
-
-    def add(row: Row) -> Row:
-        for name in names:
-            ROWS[name] = row
-        return row
-
-    return add
+__all__ = ["ROWS", "Rejected", "op"]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..builder import Refused, core_type
+from ..builder import Rejected, core_type
 from .table import op
 
 _MIX = np.array([0x9E3779B97F4A7C15 - 2**64, 0x5851F42D4C957F2D], "int64")
@@ -50,6 +50,6 @@ def normal(b, o, shape, seed, *_):
 
 @op("RandomUniform", "RandomStandardNormal", "RandomUniformInt", "TruncatedNormal", "StatefulUniform")
 def stateful(b, o, *_):
-    raise Refused(
+    raise Rejected(
         "draws from TensorFlow's own generator; use keras.random with a SeedGenerator, or tf.random.stateless_*"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from sol import forms
 
-from ..builder import Builder, Refused, Value
+from ..builder import Builder, Rejected, Value
 from .table import op
 
 
@@ -96,7 +96,7 @@ def conv_transposed(b, o, sizes, w, x):
 def pool(b, o, x):
     k = list(o.get_attr("ksize"))
     if k[0] != 1 or k[-1 if _is_last(o) else 1] != 1:
-        raise Refused("a window over images or channels")
+        raise Rejected("a window over images or channels")
     x, k = _image(b, o, x), k[1:-1] if _is_last(o) else k[2:]
     window = _window(o, x.shape[2:], k, dilated=False)
     kind = "MaxPool" if o.type.startswith("Max") else "AvgPool"

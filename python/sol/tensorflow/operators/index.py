@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..builder import Refused, core_type
+from ..builder import Rejected, core_type
 from .table import op
 
 
@@ -17,7 +17,7 @@ def gather(b, o, x, i, axis=0):
         return b.layer("GatherElements", x, i, axis=at)
     if at == batch:
         return b.layer("GatherND", x, b.reshape(i, (*i.shape, 1)), batch=batch)
-    raise Refused("batch_dims in front of an axis that does not follow them")
+    raise Rejected("batch_dims in front of an axis that does not follow them")
 
 
 @op("GatherNd", "ResourceGatherNd")

@@ -9,7 +9,7 @@ import numpy as np
 
 from sol import forms
 
-from ..builder import Refused, core_type
+from ..builder import Rejected, core_type
 from .table import op
 
 
@@ -143,7 +143,7 @@ def pad(b, o, x, pads, v=None):
     mode = "constant"
     if o.type == "MirrorPad":
         if o.get_attr("mode") != b"REFLECT":
-            raise Refused("symmetric padding")
+            raise Rejected("symmetric padding")
         mode = "reflect"
     front, behind = b.ints(pads[:, 0]), b.ints(pads[:, 1])
     return b.layer("Pad", x, p=front, q=behind, v=float(b.known(v)) if v is not None else 0.0, mode=mode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..builder import Refused
+from ..builder import Rejected
 from .table import op
 
 
@@ -16,7 +16,7 @@ def fused_batch_norm(b, o, x, w, c, m, v):
         y = b.layer("BatchNorm", y, w, c, m, v, e=e)
         return [b.last(y) if last else y, m, v, m, v, m]
     if o.get_attr("exponential_avg_factor") != 1:
-        raise Refused("an exponential_avg_factor that is not 1")
+        raise Rejected("an exponential_avg_factor that is not 1")
     y, mean, var = b.layers("BatchNormTrain", y, w, c, outputs=3, e=e)
     n = x.size // x.shape[-1 if last else 1]
     if not isinstance(n, int):
