@@ -1,7 +1,9 @@
 /* Networks on OpenCL devices, compared with the interpreter in float64: graphs that have all rows of layers.def between
  * them, half of them with outputs of a backward program, on every device that is there. Layers without loops run on the
- * host. As on devices without float64, a sample of the graphs runs, or all with the option --all. */
+ * host. As on devices without float64, a sample of the graphs runs, or all with the option --all. An argument names
+ * another type of devices that launch kernels, and their options are those of the environment. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "context.h"
@@ -11,15 +13,16 @@
 
 enum { PARTS = 12 };
 static int sample = 4; /* one of so many parts runs without float64 */
+static const char *tested = "opencl";
 
-/* How many OpenCL devices there are; *out_why: why there are none. */
+/* How many devices there are; *out_why: why there are none. */
 static int devices_there(struct sol_failure *out_why)
 {
     struct devices *d;
     const struct sol_device_type *type;
     int n = 0, i = 0;
     if (devices_of(ctx, &d)) fail_msg("%s", sol_error(ctx));
-    while ((type = devices_at(d, i)) && strcmp(type->name, "opencl")) i++;
+    while ((type = devices_at(d, i)) && strcmp(type->name, tested)) i++;
     assert_non_null(type);
     assert_int_equal(type->count(type, devices_host(d), &n, out_why), SOL_OK);
     return n;
@@ -39,9 +42,11 @@ static void check_rows(bool single)
             struct gen *r = gen_create(ctx, (uint64_t)(1 + part));
             r->single = single;
             recipes_rows(r, part, PARTS, stdout, &missing);
-            snprintf(name, sizeof name, "opencl:%d", device);
-            const struct setting s = {
-                name, {"device", "device::options"}, {name, single ? "opencl.fp64=0" : ""}, part % 2};
+            snprintf(name, sizeof name, "%s:%d", tested, device);
+            const struct setting s = {name,
+                                      {"device", "device::options"},
+                                      {name, single ? "opencl.fp64=0" : getenv("SOL_DEVICE_OPTIONS")},
+                                      part % 2};
             if (!check_graph(r, &s, &reason, &wrong)) {
                 print_error("%s%s, rows %d of %d: %s: %s\n", name, single ? " without float64" : "", part, PARTS,
                             wrong && wrong->t->from ? wrong->t->from->def->name : "", reason);
@@ -66,16 +71,21 @@ static void rows_of_layers_without_float64(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && !strcmp(argv[1], "--all")) sample = 1;
+    if (argc > 1 && !strcmp(argv[1], "--all"))
+        sample = 1;
+    else if (argc > 1)
+        tested = argv[1];
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_layers),
                                        cmocka_unit_test(rows_of_layers_without_float64)};
+    const struct CMUnitTest others[] = {cmocka_unit_test(rows_of_layers)};
     struct sol_failure why = failure_new();
     if (make_ctx(NULL)) return 1;
     const int n = devices_there(&why);
     drop_ctx(NULL);
     if (!n) {
-        printf("skipped: OpenCL: %s\n", why.text);
+        printf("skipped: %s: %s\n", tested, why.text);
         return 77;
     }
+    if (strcmp(tested, "opencl")) return cmocka_run_group_tests_name(tested, others, make_ctx, drop_ctx);
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -22,6 +22,10 @@ DEVICES: dict[str, tuple[list[str], str]] = {
         ["src/device/opencl.c", "src/device/cl.c", "src/device/cl.h", "src/build/opencl.cl"],
         r"opencl|FLAVOUR_opencl",
     ),
+    "nvidia": (
+        ["src/device/nvidia.c", "src/device/nvidia_compile.c", "src/device/cuda.h", "src/build/cuda.cu"],
+        r"nvidia|cuda",
+    ),
     "remote": (["examples/device_remote/*.[ch]"], r"remote_type|remote\.[ch]\b"),
 }
 # what devices share that launch kernels for work items; a second one of them needs none of it again

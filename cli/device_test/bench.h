@@ -33,7 +33,7 @@ extern const struct check memory_checks[], stream_checks[], code_checks[], net_c
 struct test_kernel {
     const char *flavour, *text;
 };
-extern const struct test_kernel opencl_kernel;
+extern const struct test_kernel opencl_kernel, cuda_kernel;
 
 /* main.c: says what a check expected and got (the first time in a check), or why it does not apply. */
 enum verdict wrong(struct bench *b, const char *expected, const char *got, ...) PRINTF_LIKE(3, 4);

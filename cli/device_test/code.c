@@ -14,7 +14,7 @@ __asm__(".section .rodata\n"
         ".previous\n");
 extern const char sol_test_module_text[] __attribute__((visibility("hidden")));
 
-static const struct test_kernel *const kernels[] = {&opencl_kernel};
+static const struct test_kernel *const kernels[] = {&opencl_kernel, &cuda_kernel};
 
 static bool has(const struct bench *b, uint32_t features)
 {

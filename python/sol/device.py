@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -53,3 +54,6 @@ class Device:
 
 
 device = Device()
+
+if not _core.config_get("device::libraries"):  # vendors' libraries may be packages
+    _core.config_set("device::libraries", ":".join(p for p in sys.path if p.endswith("-packages")))

@@ -15,6 +15,15 @@ static sol_status rejected(struct cache *c, const char *key, const struct code_r
     return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s\nThe source, with this message at its end, is kept in %s", why, path);
 }
 
+/* Keeps the text of code that was made (key compiler::debug). */
+static sol_status keep_text(struct cache *c, const char *key, const struct code_request *r)
+{
+    const char *folder;
+    if (!ctx_debugs(c->ctx)) return SOL_OK;
+    TRY(cache_source_folder(c, &folder));
+    return file_write(c->ctx, arena_printf(c->arena, "%s/%s.%s", folder, key, r->extension), r->text, strlen(r->text));
+}
+
 static const char *key_of(struct arena *a, const char *arch, const char *text)
 {
     struct digest d;
@@ -43,6 +52,7 @@ sol_status build_code(struct sol_ctx *ctx, struct arena *a, const struct code_re
         if (status == SOL_ERR_COMPILER) status = rejected(&c, key, r);
         if (!status) cache_keep(&c, CACHE_OBJECT, *out_data, *out_bytes, 1, &key);
     }
+    if (!status) status = keep_text(&c, key, r);
     cache_close(&c);
     return status;
 }

@@ -77,6 +77,7 @@ sol_status code_build(struct dev *dev, const struct schedule *s, struct arena *a
     struct text t = text_new(s->arena);
     TRY(dev_info(dev, &info));
     parts->shared = arena_memdup(a, s->shared.at, (size_t)s->shared.n * sizeof *s->shared.at);
+    parts->items = arena_memdup(a, s->items.at, (size_t)s->items.n * sizeof *s->items.at);
     put_kernels(&t, s);
     if (!launches) TRY(put_tables(&t, s));
     TRY(ctx_check(arena_ctx(a)));

@@ -32,6 +32,7 @@ void here_unload(struct sol_code *code);
 sol_status here_submit(const struct here *h, int n, const struct sol_command *command, struct sol_failure *out_why);
 
 extern const struct sol_device_type opencl_type; /* opencl.c */
+extern const struct sol_device_type nvidia_type; /* nvidia.c */
 
 /* plugin.c: opens the plug-in at `path`. NULL: *out_why, in the arena, says why not. It is never closed, because its
  * types live as long as the process. */

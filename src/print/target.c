@@ -54,8 +54,9 @@ static const struct device riscv64 = {
                .march = "rv64gc",
                .runner = "qemu-riscv64 -L /usr/riscv64-linux-gnu "},
 };
-/* A device of launches: no C compiler makes its code, so it is not in the list below. */
+/* Devices of launches: no C compiler makes their code, so they are not in the list below. */
 static const struct device opencl = {.name = "opencl", .flavour = FLAVOUR_opencl};
+static const struct device nvidia = {.name = "nvidia", .flavour = FLAVOUR_cuda};
 static const struct device *const devices[] = {&x86, &arm64, &arm, &riscv64};
 
 const struct device *device_at(int i)
@@ -104,6 +105,7 @@ static const struct named names[] = {
     {"arm", &arm, "armv7-a+fp", 16, 16, false, 1.0, ""},
     {"riscv64", &riscv64, "rv64gc", 16, 16, true, 1.0, ""},
     {"opencl", &opencl, NULL, 256, 32, true, 1.0, NULL}, /* a vector is a work group of 64 items */
+    {"cuda", &nvidia, NULL, 256, 32, true, 1.0, NULL},   /* the same */
 };
 
 bool target_defines(const char *macros, const char *name)

@@ -89,10 +89,13 @@ sol_status launched_add(struct sol_net *net, const struct launched *l, int i)
     arg[n++] = (struct sol_arg){.kind = SOL_ARG_POINTER, .pointer = net->module->nsize ? state + LINE : 0};
     arg[n++] = (struct sol_arg){.kind = SOL_ARG_POINTER, .pointer = state};
     arg[n++] = (struct sol_arg){.kind = SOL_ARG_VALUE, .bytes = sizeof number, .value = &number};
-    const int shared = net->parts.shared[step->call / NET_LAUNCH_STEPS];
-    arg[n++] = (struct sol_arg){.kind = SOL_ARG_SHARED, .bytes = MAX(shared, (int)sizeof(uint64_t))};
-    const struct sol_launch launch = {
-        .kernel = net->kernel[l->number][i], .groups = {(uint64_t)tasks, 1, 1}, .narg = n, .arg = arg};
+    const int kernel = step->call / NET_LAUNCH_STEPS;
+    arg[n++] = (struct sol_arg){.kind = SOL_ARG_SHARED, .bytes = MAX(net->parts.shared[kernel], (int)sizeof(uint64_t))};
+    const struct sol_launch launch = {.kernel = net->kernel[l->number][i],
+                                      .groups = {(uint64_t)tasks, 1, 1},
+                                      .items = {(uint32_t)net->parts.items[kernel], 1, 1},
+                                      .narg = n,
+                                      .arg = arg};
     const sol_status status = line_add(l->line, &(struct sol_command){.kind = SOL_COMMAND_LAUNCH,
                                                                       .label = step->label,
                                                                       .launch = &launch,

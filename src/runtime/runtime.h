@@ -38,7 +38,7 @@ struct net_parts {
     void *handle;
     const void *code; /* that the device compiled, of all steps but those of the host; NULL: they are in the module */
     size_t code_bytes;
-    const int *shared;                      /* by kernel: memory of a work group, in bytes */
+    const int *shared, *items;              /* by kernel: memory of a work group, in bytes, and its work items */
     struct dev *dev;                        /* that runs it; NULL: this processor, on the caller's threads */
     bool resident;                          /* its inputs, outputs and parameters lie in the heap of the device */
     struct sol_machine machine;             /* that runs it, for profiles */

@@ -22,6 +22,7 @@ static int kernel_number(struct schedule *s, struct map *known, const struct ker
     if (!k) {
         PUSH(s->arena, s->kernels, kernel_text(s->arena, s->plan->target, source));
         PUSH(s->arena, s->shared, kernel->shared_bytes);
+        PUSH(s->arena, s->items, MAX(kernel->items, 1));
         k = s->kernels.n;
         map_set(known, key, (void *)k);
     }

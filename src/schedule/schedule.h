@@ -35,7 +35,7 @@ struct schedule {
     struct schedule_program program[PROGRAMS];
     VECTOR(struct sol_buffer) buffers;     /* of a block: its offset is a quantity */
     VECTOR(struct source_text) kernels;    /* each once */
-    VECTOR(int) shared;                    /* by kernel: shared_bytes */
+    VECTOR(int) shared, items;             /* by kernel: shared_bytes, and work items of a group */
     VECTOR(struct sol_tensor *) constants; /* datum i of the module */
     VECTOR(struct sol_layer *) opaque;     /* host function i computes this layer */
     VECTOR(int) saved;                     /* tensors that forward saves for backward, in the order of their offsets */

@@ -1,0 +1,89 @@
+/* NVIDIA's driver and its compiler as far as SOL uses them: types, numbers and functions of their documentation, opened
+ * at run time, so that building SOL needs no headers and running it no library. */
+#ifndef SOL_CUDA_H
+#define SOL_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sol/device.h"
+
+typedef struct cu_context *cu_context;
+typedef struct cu_module *cu_module;
+typedef struct cu_function *cu_function;
+typedef struct cu_stream *cu_stream;
+typedef struct cu_event *cu_event;
+typedef uint64_t cu_memory;
+
+enum { CUDA_SUCCESS = 0, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600 };
+enum {
+    CUDA_GROUP_ITEMS = 1,
+    CUDA_GROUP_BYTES = 8,
+    CUDA_LANES = 10,
+    CUDA_CORES = 16,
+    CUDA_MAJOR = 75,
+    CUDA_MINOR = 76,
+    CUDA_GROUP_BYTES_MOST = 97,         /* if a kernel asks for them: */
+    CUDA_FUNCTION_GROUP_BYTES_MOST = 8, /* attribute of a function */
+    CUDA_STREAM_NON_BLOCKING = 1
+};
+
+/* X(name, symbol, parameters): functions of libcuda.so.1, which return an error or CUDA_SUCCESS. */
+#define CUDA_FUNCTIONS(X)                                                                                            \
+    X(Init, "cuInit", (unsigned))                                                                                    \
+    X(DriverVersion, "cuDriverGetVersion", (int *))                                                                  \
+    X(ErrorString, "cuGetErrorString", (int, const char **))                                                         \
+    X(DeviceCount, "cuDeviceGetCount", (int *))                                                                      \
+    X(DeviceName, "cuDeviceGetName", (char *, int room, int device))                                                 \
+    X(DeviceMemory, "cuDeviceTotalMem_v2", (size_t *, int device))                                                   \
+    X(DeviceAttribute, "cuDeviceGetAttribute", (int *, int what, int device))                                        \
+    X(Retain, "cuDevicePrimaryCtxRetain", (cu_context *, int device))                                                \
+    X(Release, "cuDevicePrimaryCtxRelease_v2", (int device))                                                         \
+    X(Push, "cuCtxPushCurrent_v2", (cu_context))                                                                     \
+    X(Pop, "cuCtxPopCurrent_v2", (cu_context *))                                                                     \
+    X(MemoryFree, "cuMemGetInfo_v2", (size_t * free, size_t * all))                                                  \
+    X(Alloc, "cuMemAlloc_v2", (cu_memory *, size_t))                                                                 \
+    X(Free, "cuMemFree_v2", (cu_memory))                                                                             \
+    X(Load, "cuModuleLoadData", (cu_module *, const void *))                                                         \
+    X(Unload, "cuModuleUnload", (cu_module))                                                                         \
+    X(Find, "cuModuleGetFunction", (cu_function *, cu_module, const char *))                                         \
+    X(SetFunction, "cuFuncSetAttribute", (cu_function, int what, int value))                                         \
+    X(StreamCreate, "cuStreamCreate", (cu_stream *, unsigned flags))                                                 \
+    X(StreamDestroy, "cuStreamDestroy_v2", (cu_stream))                                                              \
+    X(StreamWait, "cuStreamSynchronize", (cu_stream))                                                                \
+    X(EventCreate, "cuEventCreate", (cu_event *, unsigned flags))                                                    \
+    X(EventDestroy, "cuEventDestroy_v2", (cu_event))                                                                 \
+    X(EventRecord, "cuEventRecord", (cu_event, cu_stream))                                                           \
+    X(EventQuery, "cuEventQuery", (cu_event))                                                                        \
+    X(EventWait, "cuEventSynchronize", (cu_event))                                                                   \
+    X(EventElapsed, "cuEventElapsedTime", (float *ms, cu_event from, cu_event to))                                   \
+    X(Write, "cuMemcpyHtoDAsync_v2", (cu_memory, const void *, size_t, cu_stream))                                   \
+    X(Read, "cuMemcpyDtoHAsync_v2", (void *, cu_memory, size_t, cu_stream))                                          \
+    X(Copy, "cuMemcpyDtoDAsync_v2", (cu_memory, cu_memory, size_t, cu_stream))                                       \
+    X(Fill, "cuMemsetD8Async", (cu_memory, unsigned char, size_t, cu_stream))                                        \
+    X(Launch, "cuLaunchKernel",                                                                                      \
+      (cu_function, unsigned gx, unsigned gy, unsigned gz, unsigned x, unsigned y, unsigned z, unsigned group_bytes, \
+       cu_stream, void **parameters, void **))
+
+struct cuda {
+#define X(name, symbol, parameters) int(*name) parameters;
+    CUDA_FUNCTIONS(X)
+#undef X
+};
+
+/* Opens `file` in each of the folders of the key device::libraries, or where the system looks for libraries, and finds
+ * its functions. NULL: it is open; otherwise why not. */
+struct cuda_symbol {
+    const char *name;
+    void *to; /* a pointer to a function */
+};
+const char *cuda_library(const struct sol_host *host, const char *option, const char *const files[], int n,
+                         const struct cuda_symbol *symbol);
+
+/* nvidia_compile.c: the compiler of this host, as text: "NVRTC 13.5"; or why there is none. */
+void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room);
+sol_status nvidia_compile(const struct sol_device_type *type, const struct sol_host *host,
+                          const struct sol_code_text *text, struct sol_blob *out_blob, struct sol_failure *out_why);
+void nvidia_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob);
+
+#endif

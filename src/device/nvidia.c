@@ -1,0 +1,451 @@
+/* NVIDIA's graphics cards by their driver, in the primary context of a device, which other users of CUDA in the process
+ * share. Each stream is one of the driver, or a framework's; an event behind each submit says when it is done. The
+ * driver reports that a kernel failed for the whole context and not for a command, so a failure names the commands
+ * between two events; with the option nvidia.sync=1 each command is waited for. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda.h"
+#include "device/inside.h"
+
+#define GROUP_BYTES 49152 /* that any kernel may have */
+
+struct sol_device {
+    struct cuda cuda;
+    cu_context context;
+    int index;
+    bool sync; /* waits for each command */
+};
+struct sol_code {
+    struct sol_device *device;
+    cu_module module;
+};
+struct pending { /* all commands from the one behind the last of these */
+    int64_t ticket, *ns;
+    cu_event begin, end; /* begin: of the command whose time is asked for; or NULL */
+    const char *first, *last;
+};
+struct sol_stream {
+    struct sol_device *device;
+    cu_stream stream;
+    bool own;
+    int64_t ticket, done;
+    struct pending *pending; /* oldest first */
+    int npending, room;
+    cu_event *spare;
+    int nspare, spare_room;
+    sol_status status; /* of a command that failed; SOL_OK: none */
+    struct sol_failure failed;
+};
+
+static const char *error_text(const struct cuda *cuda, int error)
+{
+    const char *text = NULL;
+    cuda->ErrorString(error, &text);
+    return text ? text : "unknown error";
+}
+
+static sol_status fail(const struct cuda *cuda, struct sol_failure *why, int error, const char *what, const char *label)
+{
+    return failure_set(why, error == CUDA_OUT_OF_MEMORY ? SOL_ERR_NOMEM : SOL_ERR_INTERNAL,
+                       "CUDA: %s%s%s: %s (error %d)", label ? label : "", label ? ": " : "", what,
+                       error_text(cuda, error), error);
+}
+
+/* -- which devices there are */
+
+/* Opens the driver. NULL: there are *out_n > 0 devices; otherwise why not. */
+static const char *open_driver(const struct sol_host *host, struct cuda *out, int *out_n)
+{
+    static const char *const files[] = {"libcuda.so.1"};
+    const struct cuda_symbol symbols[] = {
+#define X(name, symbol, parameters) {symbol, &out->name},
+        CUDA_FUNCTIONS(X)
+#undef X
+            {NULL, NULL}};
+    *out_n = 0;
+    const char *why = cuda_library(host, "nvidia.libcuda", files, 1, symbols);
+    if (why) return why;
+    int error = out->Init(0);
+    if (!error) error = out->DeviceCount(out_n);
+    return error ? error_text(out, error) : *out_n ? NULL : "the driver has no device";
+}
+
+/* The capability that code is compiled for where there is no device: the option nvidia.cc=90. */
+static void capability(const struct sol_host *host, char *out, size_t room)
+{
+    char cc[16];
+    host->option(host->user, "nvidia.cc", cc, sizeof cc);
+    snprintf(out, room, "sm_%s", *cc ? cc : "90");
+}
+
+static sol_status nvidia_count(const struct sol_device_type *type, const struct sol_host *host, int *out_n,
+                               struct sol_failure *out_why)
+{
+    struct cuda cuda;
+    char arch[32], compiler[64], missing[300];
+    const char *why = open_driver(host, &cuda, out_n);
+    (void)type;
+    if (!why) return SOL_OK;
+    capability(host, arch, sizeof arch);
+    nvidia_compiler(host, compiler, sizeof compiler, missing, sizeof missing);
+    failure_set(out_why, SOL_OK, "libcuda.so.1: %s; code for %s can%s be compiled%s%s%s", why, arch,
+                *compiler ? "" : "not", *compiler ? " by " : ": ", compiler, missing);
+    *out_n = 0;
+    return SOL_OK;
+}
+
+static int64_t attribute(const struct cuda *cuda, int what, int index)
+{
+    int n = 0;
+    return cuda->DeviceAttribute(&n, what, index) ? 0 : n;
+}
+
+static sol_status nvidia_info(const struct sol_device_type *type, const struct sol_host *host, int index,
+                              struct sol_device_info *out_info, struct sol_failure *out_why)
+{
+    struct cuda cuda;
+    char missing[300];
+    size_t memory = 0;
+    int n = 0;
+    snprintf(out_info->name, sizeof out_info->name, "%s", type->name);
+    nvidia_compiler(host, out_info->compiler, sizeof out_info->compiler, missing, sizeof missing);
+    capability(host, out_info->arch, sizeof out_info->arch);
+    out_info->f64 = 1;
+    if (index < 0) return SOL_OK;
+    const char *why = open_driver(host, &cuda, &n);
+    if (why || index >= n)
+        return failure_set(out_why, SOL_ERR_UNSUPPORTED, "CUDA: there is no device %d%s%s", index, why ? ": " : "",
+                           why ? why : "");
+    if (!cuda.DeviceMemory(&memory, index)) out_info->memory = (int64_t)memory;
+    cuda.DeviceName(out_info->name, sizeof out_info->name, index);
+    snprintf(out_info->arch, sizeof out_info->arch, "sm_%d%d", (int)attribute(&cuda, CUDA_MAJOR, index),
+             (int)attribute(&cuda, CUDA_MINOR, index));
+    out_info->cores = (int32_t)attribute(&cuda, CUDA_CORES, index);
+    out_info->lanes = (int32_t)attribute(&cuda, CUDA_LANES, index);
+    out_info->group_items = (int32_t)attribute(&cuda, CUDA_GROUP_ITEMS, index);
+    out_info->group_bytes = attribute(&cuda, CUDA_GROUP_BYTES, index);
+    return SOL_OK;
+}
+
+/* -- open devices and their memory */
+
+static void enter(const struct sol_device *d)
+{
+    d->cuda.Push(d->context);
+}
+
+static void leave(const struct sol_device *d)
+{
+    cu_context was;
+    d->cuda.Pop(&was);
+}
+
+static void nvidia_close(struct sol_device *d)
+{
+    if (d->context) d->cuda.Release(d->index);
+    free(d);
+}
+
+static sol_status nvidia_open(const struct sol_device_type *type, const struct sol_host *host, int index,
+                              struct sol_device **out_device, struct sol_failure *out_why)
+{
+    struct cuda cuda;
+    char sync[8];
+    int n;
+    (void)type;
+    *out_device = NULL;
+    const char *why = open_driver(host, &cuda, &n);
+    if (why || index >= n)
+        return failure_set(out_why, SOL_ERR_UNSUPPORTED, "CUDA: there is no device %d%s%s", index, why ? ": " : "",
+                           why ? why : "");
+    struct sol_device *d = calloc(1, sizeof *d);
+    if (!d) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
+    host->option(host->user, "nvidia.sync", sync, sizeof sync);
+    *d = (struct sol_device){.cuda = cuda, .index = index, .sync = !strcmp(sync, "1")};
+    const int error = cuda.Retain(&d->context, index);
+    if (error) {
+        free(d);
+        return fail(&cuda, out_why, error, "the context of the device", NULL);
+    }
+    *out_device = d;
+    return SOL_OK;
+}
+
+static sol_status nvidia_alloc(struct sol_device *d, int64_t bytes, sol_ptr *out_raw, struct sol_failure *out_why)
+{
+    size_t there = 0, all = 0;
+    enter(d);
+    const int error = d->cuda.Alloc(out_raw, (size_t)bytes);
+    if (error) d->cuda.MemoryFree(&there, &all);
+    leave(d);
+    if (error == CUDA_OUT_OF_MEMORY)
+        return failure_set(out_why, SOL_ERR_NOMEM, "CUDA: out of device memory: %" PRId64 " bytes; %zu of %zu are free",
+                           bytes, there, all);
+    return error ? fail(&d->cuda, out_why, error, "cuMemAlloc", NULL) : SOL_OK;
+}
+
+static void nvidia_free(struct sol_device *d, sol_ptr raw)
+{
+    enter(d);
+    d->cuda.Free(raw);
+    leave(d);
+}
+
+/* -- code */
+
+static void nvidia_unload(struct sol_code *code)
+{
+    enter(code->device);
+    if (code->module) code->device->cuda.Unload(code->module);
+    leave(code->device);
+    free(code);
+}
+
+static sol_status nvidia_load(struct sol_device *d, const struct sol_blob *blob, struct sol_code **out_code,
+                              struct sol_failure *out_why)
+{
+    struct sol_code *code = calloc(1, sizeof *code);
+    *out_code = NULL;
+    if (!code) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
+    code->device = d;
+    enter(d);
+    const int error = d->cuda.Load(&code->module, blob->data);
+    leave(d);
+    if (!error) {
+        *out_code = code;
+        return SOL_OK;
+    }
+    free(code);
+    return fail(&d->cuda, out_why, error, "the code cannot be loaded", blob->name);
+}
+
+static sol_status nvidia_find(struct sol_code *code, const char *function, void **out_kernel,
+                              struct sol_failure *out_why)
+{
+    const struct sol_device *d = code->device;
+    cu_function f = NULL;
+    enter(d);
+    const int error = d->cuda.Find(&f, code->module, function);
+    /* more memory of a group than any kernel may have must be asked for; where a card has no more, launches say so */
+    if (!error) {
+        const int most = (int)attribute(&d->cuda, CUDA_GROUP_BYTES_MOST, d->index);
+        if (most > GROUP_BYTES) d->cuda.SetFunction(f, CUDA_FUNCTION_GROUP_BYTES_MOST, most);
+    }
+    leave(d);
+    *out_kernel = f;
+    return error ? fail(&d->cuda, out_why, error, "the code has no such kernel", function) : SOL_OK;
+}
+
+/* -- streams */
+
+static sol_status nvidia_queue(struct sol_device *d, void *foreign, struct sol_stream **out_stream,
+                               struct sol_failure *out_why)
+{
+    struct sol_stream *s = calloc(1, sizeof *s);
+    int error = 0;
+    *out_stream = NULL;
+    if (!s) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
+    s->device = d;
+    s->own = !foreign;
+    s->stream = foreign;
+    enter(d);
+    if (s->own) error = d->cuda.StreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING);
+    leave(d);
+    if (error) {
+        free(s);
+        return fail(&d->cuda, out_why, error, "cuStreamCreate", NULL);
+    }
+    *out_stream = s;
+    return SOL_OK;
+}
+
+static void nvidia_unqueue(struct sol_stream *s)
+{
+    const struct cuda *cuda = &s->device->cuda;
+    enter(s->device);
+    for (int i = 0; i < s->npending; i++) {
+        if (s->pending[i].begin) cuda->EventDestroy(s->pending[i].begin);
+        cuda->EventDestroy(s->pending[i].end);
+    }
+    for (int i = 0; i < s->nspare; i++) cuda->EventDestroy(s->spare[i]);
+    if (s->own) cuda->StreamDestroy(s->stream);
+    leave(s->device);
+    free(s->pending);
+    free(s->spare);
+    free(s);
+}
+
+/* A pointer or value is a parameter of the kernel; memory of the group is a number of bytes of the launch. */
+static int launch(struct sol_stream *s, const struct sol_launch *l)
+{
+    enum { FEW = 64 };
+    void *few[FEW], **parameter = l->narg <= FEW ? few : malloc((size_t)l->narg * sizeof *parameter);
+    unsigned group[3], items[3], shared = 0;
+    int n = 0, error = CUDA_SUCCESS;
+    bool none = false;
+    if (!parameter) return CUDA_OUT_OF_MEMORY;
+    for (int i = 0; i < 3; i++) {
+        group[i] = (unsigned)l->groups[i];
+        items[i] = MAX(l->items[i], 1u);
+        none |= !group[i];
+    }
+    for (int i = 0; i < l->narg; i++) {
+        const struct sol_arg *a = &l->arg[i];
+        if (a->kind == SOL_ARG_SHARED)
+            shared += (unsigned)a->bytes;
+        else
+            parameter[n++] = (void *)(uintptr_t)(a->kind == SOL_ARG_POINTER ? (const void *)&a->pointer : a->value);
+    }
+    if (!none)
+        error = s->device->cuda.Launch(l->kernel, group[0], group[1], group[2], items[0], items[1], items[2], shared,
+                                       s->stream, parameter, NULL);
+    if (parameter != few) free(parameter);
+    return error;
+}
+
+static int enqueue(struct sol_stream *s, const struct sol_command *c)
+{
+    const struct cuda *cuda = &s->device->cuda;
+    const size_t bytes = (size_t)c->bytes;
+    if (c->kind == SOL_COMMAND_LAUNCH) return launch(s, c->launch);
+    if (!bytes) return CUDA_SUCCESS;
+    switch (c->kind) {
+    case SOL_COMMAND_WRITE: return cuda->Write(c->to, c->data, bytes, s->stream);
+    case SOL_COMMAND_READ: return cuda->Read(c->host, c->from, bytes, s->stream);
+    case SOL_COMMAND_COPY: return cuda->Copy(c->to, c->from, bytes, s->stream);
+    default: return cuda->Fill(c->to, c->value, bytes, s->stream);
+    }
+}
+
+/* Records an event, one of those that are not in use. */
+static int mark(struct sol_stream *s, cu_event *out)
+{
+    int error = CUDA_SUCCESS;
+    *out = s->nspare ? s->spare[--s->nspare] : NULL;
+    if (!*out) error = s->device->cuda.EventCreate(out, 0);
+    return error ? error : s->device->cuda.EventRecord(*out, s->stream);
+}
+
+/* There is room for both events of an entry among those that are not in use, so that it needs none when it ends. */
+static bool has_room(struct sol_stream *s)
+{
+    if (s->npending < s->room) return true;
+    const int n = MAX(64, 2 * s->room);
+    struct pending *more = realloc(s->pending, (size_t)n * sizeof *more);
+    if (more) s->pending = more;
+    cu_event *spare = more ? realloc(s->spare, 2 * (size_t)n * sizeof *spare) : NULL;
+    if (!spare) return false;
+    s->spare = spare;
+    s->room = n;
+    return true;
+}
+
+static const char *const names[] = {
+    [SOL_COMMAND_WRITE] = "write", [SOL_COMMAND_READ] = "read",     [SOL_COMMAND_COPY] = "copy",
+    [SOL_COMMAND_FILL] = "fill",   [SOL_COMMAND_LAUNCH] = "launch",
+};
+
+/* Appends a command, with an event if `last` or if its time is asked for. first: the label of the first command since
+ * the last event. */
+static int append(struct sol_stream *s, const struct sol_command *c, bool last, const char **first)
+{
+    struct pending p = {.ns = c->ns, .last = c->label ? c->label : names[c->kind]};
+    if (!*first) *first = p.last;
+    p.first = *first;
+    int error = has_room(s) ? CUDA_SUCCESS : CUDA_OUT_OF_MEMORY;
+    if (!error && c->ns) error = mark(s, &p.begin);
+    if (!error) error = enqueue(s, c);
+    if (!error && s->device->sync) error = s->device->cuda.StreamWait(s->stream);
+    if (!error && (last || c->ns)) error = mark(s, &p.end);
+    if (error) {
+        if (p.begin) s->spare[s->nspare++] = p.begin;
+        if (p.end) s->spare[s->nspare++] = p.end;
+        return error;
+    }
+    p.ticket = ++s->ticket;
+    if (p.end) s->pending[s->npending++] = p, *first = NULL;
+    return CUDA_SUCCESS;
+}
+
+static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_command *command, int64_t *out_ticket,
+                                struct sol_failure *out_why)
+{
+    sol_status status = SOL_OK;
+    const char *first = NULL;
+    enter(s->device);
+    for (int i = 0; i < n && !status; i++) {
+        const struct sol_command *c = &command[i];
+        const int error = append(s, c, i == n - 1, &first);
+        if (!error) continue;
+        status = fail(&s->device->cuda, out_why, error, names[c->kind], c->label);
+        out_why->ticket = s->ticket + 1;
+        /* what was appended before is waited for, because nobody asks for a ticket without an event */
+        if (first && s->ticket) s->device->cuda.StreamWait(s->stream), s->done = s->ticket, s->npending = 0;
+    }
+    leave(s->device);
+    *out_ticket = s->ticket;
+    return status;
+}
+
+static void retire(struct sol_stream *s, const struct pending *p, int error)
+{
+    float ms = 0;
+    if (error && !s->status) {
+        s->failed = failure_new();
+        s->status = failure_set(&s->failed, SOL_ERR_INTERNAL, "CUDA: %s%s%s: execution failed: %s (error %d)%s",
+                                p->first, p->first == p->last ? "" : " .. ", p->first == p->last ? "" : p->last,
+                                error_text(&s->device->cuda, error), error,
+                                s->device->sync ? "" : "; device::options=nvidia.sync=1 finds the command");
+        s->failed.ticket = p->ticket;
+    }
+    if (p->ns && !error && !s->device->cuda.EventElapsed(&ms, p->begin, p->end)) *p->ns = (int64_t)((double)ms * 1e6);
+    if (p->begin) s->spare[s->nspare++] = p->begin;
+    s->spare[s->nspare++] = p->end;
+    s->done = p->ticket;
+}
+
+static sol_status nvidia_poll(struct sol_stream *s, int64_t ticket, int wait, int *out_done,
+                              struct sol_failure *out_why)
+{
+    const struct cuda *cuda = &s->device->cuda;
+    int n = 0;
+    enter(s->device);
+    for (; n < s->npending && s->done < ticket; n++) {
+        const struct pending *p = &s->pending[n];
+        const int error = wait ? cuda->EventWait(p->end) : cuda->EventQuery(p->end);
+        if (error == CUDA_NOT_READY) break;
+        retire(s, p, error);
+    }
+    leave(s->device);
+    s->npending -= n;
+    memmove(s->pending, s->pending + n, (size_t)s->npending * sizeof *s->pending);
+    *out_done = s->done >= ticket;
+    if (s->status) *out_why = s->failed;
+    return s->status;
+}
+
+const struct sol_device_type nvidia_type = {
+    .size = sizeof nvidia_type,
+    .version = SOL_DEVICE_VERSION,
+    .name = "nvidia",
+    .flavour = "cuda",
+    .features = SOL_DEVICE_LAUNCHES,
+    .count = nvidia_count,
+    .info = nvidia_info,
+    .open = nvidia_open,
+    .close = nvidia_close,
+    .alloc = nvidia_alloc,
+    .free = nvidia_free,
+    .compile = nvidia_compile,
+    .blob_free = nvidia_blob_free,
+    .load = nvidia_load,
+    .unload = nvidia_unload,
+    .find = nvidia_find,
+    .queue = nvidia_queue,
+    .unqueue = nvidia_unqueue,
+    .submit = nvidia_submit,
+    .poll = nvidia_poll,
+};

@@ -1,0 +1,194 @@
+/* Code for NVIDIA's devices, made without one: by NVRTC, which is a library, otherwise by nvcc. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda.h"
+#include "device/inside.h"
+
+typedef struct rtc_program *rtc_program;
+struct rtc {
+    int (*Version)(int *major, int *minor);
+    int (*Create)(rtc_program *, const char *text, const char *name, int, const char *const *, const char *const *);
+    int (*Destroy)(rtc_program *);
+    int (*Compile)(rtc_program, int n, const char *const *options);
+    int (*LogSize)(rtc_program, size_t *);
+    int (*Log)(rtc_program, char *);
+    int (*CodeSize)(rtc_program, size_t *);
+    int (*Code)(rtc_program, char *);
+};
+
+const char *cuda_library(const struct sol_host *host, const char *option, const char *const files[], int n,
+                         const struct cuda_symbol *symbol)
+{
+    char named[300] = "", path[600];
+    const char *folders = host->config(host->user, "device::libraries");
+    void *library = NULL;
+    host->option(host->user, option, named, sizeof named);
+    if (*named) library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < n && !*named && !library; i++) {
+        for (const char *f = folders; f && *f && !library; f += strcspn(f, ":"), f += *f == ':') {
+            snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(f, ":"), f, files[i]);
+            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        }
+        if (!library) library = dlopen(strrchr(files[i], '/') ? strrchr(files[i], '/') + 1 : files[i], RTLD_NOW);
+    }
+    if (!library) return "not found";
+    for (; symbol->name; symbol++) { /* the library stays open, because the driver has threads */
+        void *f = dlsym(library, symbol->name);
+        if (!f) return dlerror();
+        memcpy(symbol->to, &f, sizeof f);
+    }
+    return NULL;
+}
+
+/* NULL: NVRTC is open; otherwise why not. */
+static const char *rtc_open(const struct sol_host *host, struct rtc *out)
+{
+    static const char *const files[] = {"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"};
+    const struct cuda_symbol symbols[] = {{"nvrtcVersion", &out->Version},
+                                          {"nvrtcCreateProgram", &out->Create},
+                                          {"nvrtcDestroyProgram", &out->Destroy},
+                                          {"nvrtcCompileProgram", &out->Compile},
+                                          {"nvrtcGetProgramLogSize", &out->LogSize},
+                                          {"nvrtcGetProgramLog", &out->Log},
+                                          {"nvrtcGetCUBINSize", &out->CodeSize},
+                                          {"nvrtcGetCUBIN", &out->Code},
+                                          {NULL, NULL}};
+    return cuda_library(host, "nvidia.nvrtc", files, COUNT_OF(files), symbols);
+}
+
+/* Runs a program. *out_output, in the arena: what it said. */
+static sol_status run(struct arena *a, const char *const argv[], int *out_exit, const char **out_output)
+{
+    struct sol_ctx *ctx = arena_ctx(a);
+    struct process *p;
+    const char *output = "";
+    TRY(process_start(ctx, argv, &p));
+    sol_status status = process_wait(ctx, p, out_exit, &output);
+    *out_output = arena_strdup(a, output);
+    process_free(ctx, p);
+    return status ? status : ctx_check(ctx);
+}
+
+/* The version of nvcc; false: there is none. */
+static bool nvcc_version(struct sol_ctx *ctx, char *out, size_t room)
+{
+    struct arena *a = arena_create(ctx);
+    const char *const argv[] = {"nvcc", "--version", NULL};
+    const char *said = "", *at = NULL;
+    int exit = 0;
+    if (!a) return false;
+    if (!run(a, argv, &exit, &said) && !exit) at = strstr(said, ", V");
+    if (at) snprintf(out, room, "nvcc %.*s", (int)strcspn(at + 3, "\n"), at + 3);
+    arena_destroy(a);
+    return at;
+}
+
+void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room)
+{
+    struct rtc rtc;
+    int major = 0, minor = 0;
+    *out = *out_why = 0;
+    const char *why = rtc_open(host, &rtc);
+    if (!why && !rtc.Version(&major, &minor))
+        snprintf(out, room, "NVRTC %d.%d", major, minor);
+    else if (!nvcc_version(host_ctx(host), out, room))
+        snprintf(out_why, why_room, "libnvrtc.so.13: %s; nvcc: not found (pip install nvidia-cuda-nvrtc)", why);
+}
+
+/* -- NVRTC */
+
+static sol_status rtc_failed(const struct rtc *rtc, rtc_program program, int error, struct sol_failure *why)
+{
+    size_t n = 0;
+    rtc->LogSize(program, &n);
+    char *log = calloc(n + 1, 1);
+    if (log) rtc->Log(program, log);
+    failure_set(why, SOL_ERR_COMPILER, "NVRTC (error %d): %.900s", error, log ? log : "out of memory");
+    free(log);
+    return SOL_ERR_COMPILER;
+}
+
+static sol_status rtc_compile(const struct rtc *rtc, const struct sol_code_text *text, struct sol_blob *out,
+                              struct sol_failure *why)
+{
+    char arch[100];
+    const char *const options[] = {arch, "--std=c++17", "-w", "-lineinfo"};
+    rtc_program program = NULL;
+    size_t n = 0;
+    snprintf(arch, sizeof arch, "--gpu-architecture=%s", text->arch);
+    int error = rtc->Create(&program, text->text, "kernels.cu", 0, NULL, NULL);
+    if (error) return failure_set(why, SOL_ERR_COMPILER, "NVRTC: error %d", error);
+    error = rtc->Compile(program, COUNT_OF(options) - !text->debug, options);
+    if (!error) error = rtc->CodeSize(program, &n);
+    char *data = error ? NULL : malloc(n + 1);
+    if (data) error = rtc->Code(program, data);
+    sol_status status = error   ? rtc_failed(rtc, program, error, why)
+                        : !data ? failure_set(why, SOL_ERR_NOMEM, "out of memory")
+                                : SOL_OK;
+    rtc->Destroy(&program);
+    out->data = data;
+    out->bytes = n;
+    if (status) nvidia_blob_free(NULL, NULL, out);
+    return status;
+}
+
+/* -- nvcc */
+
+static sol_status nvcc_run(struct arena *a, const char *folder, const struct sol_code_text *text, struct sol_blob *out,
+                           struct sol_failure *why)
+{
+    const char *from = arena_printf(a, "%s/kernels.cu", folder), *to = arena_printf(a, "%s/kernels.cubin", folder);
+    const char *const argv[] = {
+        "nvcc", "-cubin", arena_printf(a, "-arch=%s", text->arch), "-std=c++17", "-w", "-O3", "-o", to, from, NULL};
+    const char *said = "";
+    char *data = NULL;
+    int exit = 0;
+    TRY(file_write(arena_ctx(a), from, text->text, strlen(text->text)));
+    sol_status status = run(a, argv, &exit, &said);
+    if (!status && exit) status = failure_set(why, SOL_ERR_COMPILER, "nvcc: %.900s", said);
+    if (!status) status = file_read(arena_ctx(a), a, to, &data, &out->bytes);
+    remove(from);
+    remove(to);
+    if (status) return status;
+    void *copy = malloc(out->bytes);
+    if (copy) memcpy(copy, data, out->bytes);
+    out->data = copy;
+    return copy ? SOL_OK : failure_set(why, SOL_ERR_NOMEM, "out of memory");
+}
+
+static sol_status nvcc_compile(const struct sol_host *host, const struct sol_code_text *text, struct sol_blob *out,
+                               struct sol_failure *why)
+{
+    struct arena *a = arena_create(host_ctx(host));
+    if (!a) return failure_set(why, SOL_ERR_NOMEM, "out of memory");
+    const char *root = getenv("TMPDIR");
+    char *folder = mkdtemp(arena_printf(a, "%s/sol-nvcc-XXXXXX", root && *root ? root : "/tmp"));
+    sol_status status = folder ? nvcc_run(a, folder, text, out, why) : SOL_ERR_INTERNAL;
+    if (!folder) failure_set(why, status, "nvcc: there is no folder for its files in %s", root ? root : "/tmp");
+    if (folder) remove(folder);
+    if (status && !*why->text) failure_set(why, status, "nvcc: %.900s", sol_error(host_ctx(host)));
+    arena_destroy(a);
+    return status;
+}
+
+sol_status nvidia_compile(const struct sol_device_type *type, const struct sol_host *host,
+                          const struct sol_code_text *text, struct sol_blob *out_blob, struct sol_failure *out_why)
+{
+    struct rtc rtc;
+    char name[64], why[400];
+    (void)type;
+    if (!rtc_open(host, &rtc)) return rtc_compile(&rtc, text, out_blob, out_why);
+    nvidia_compiler(host, name, sizeof name, why, sizeof why);
+    return *name ? nvcc_compile(host, text, out_blob, out_why)
+                 : failure_set(out_why, SOL_ERR_COMPILER, "there is no compiler for %s: %s", text->arch, why);
+}
+
+void nvidia_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob)
+{
+    (void)type, (void)host;
+    free((void *)(uintptr_t)blob->data);
+    blob->data = NULL;
+}

@@ -1,0 +1,48 @@
+/* The parts of a double of NVIDIA's driver and compiler, for tests on machines without a graphics card: memory.c has
+ * memory that only commands can access, items.c runs groups of work items, driver.c are the functions of libcuda and
+ * compiler.c those of NVRTC, which has g++ compile the text that NVRTC gets (host.h is in front of it).
+ *
+ * The environment variable SOL_CUDA_DOUBLE has settings: devices=N (1), memory=BYTES (4000000000), delay=N: most
+ * microseconds that a command waits, fail_at=N: command N is rejected, break_at=N: command N breaks the context, as a
+ * kernel that accesses foreign memory does, hang_at=N and hang_ms=N: command N takes so long, seed=N. */
+#ifndef NVIDIA_H
+#define NVIDIA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GROUP_BYTES 49152
+#define MOST_ITEMS 1024
+#define MOST_PARAMETERS 256
+#define CODE_MAGIC "SOLCUBIN" /* in front of a shared object, with its size */
+
+long setting(const char *name, long otherwise);
+
+struct place {
+    unsigned x, y, z;
+};
+struct group { /* host.h */
+    struct place item, items, group, groups;
+    long span;
+    void (*barrier)(void);
+};
+struct kernel {
+    struct kernel *next;
+    void (*run)(struct group *, void **parameters);
+    char *(*shared)(void);
+    int n, size[MOST_PARAMETERS]; /* of parameters */
+};
+
+/* memory.c: addresses that nobody can access; what is at p lies at p + memory_span(). */
+int memory_alloc(uint64_t *out, size_t bytes);
+int memory_free(uint64_t p);
+bool memory_has(uint64_t p, size_t bytes);
+long memory_span(void);
+size_t memory_there(void);
+
+/* items.c: computes all groups of a launch, in an order that the number draws. false: a barrier that some items of a
+ * group do not reach. */
+bool items_run(const struct kernel *k, struct group g, unsigned shared_bytes, void **parameters, unsigned draw);
+
+#endif
