@@ -229,6 +229,32 @@ static void shared_weights(void **state)
     drop(&x);
 }
 
+/* Training packs weights in every step, which one row does not pay for: it is a product with a vector. */
+static void one_row_in_training(void **state)
+{
+    (void)state;
+    struct planned x;
+    const char *solver = "";
+    plan("graph \"linear\"\n"
+         "dim #0 \"rows\" hint=%d min=0 max=512\n"
+         "input %%0:f32[#0 2048] \"x\"\n"
+         "param %%1:f32[2048 2048] \"w\"\n"
+         "input %%2:f32[#0 2048] \"dy\" backward\n"
+         "%%3 = Linear(%%0, %%1) \"fc\"\n"
+         "%%4 = Einsum(%%2, %%0) eq=\"ro,ri->oi\" \"dw\"\n"
+         "output %%3 \"y\"\n"
+         "output %%4 \"dw\" backward\n",
+         64, &x);
+    const struct plan *p = x.n.schedule->plan;
+    for (int i = 0; i < p->units.n; i++) {
+        const struct unit *u = p->units.at[i];
+        if (is_version(u) && u->program == PROGRAM_FORWARD && size_at(u->when, (int64_t[3]){1}))
+            solver = u->kernel.solver;
+    }
+    assert_string_equal(solver, "gemv");
+    drop(&x);
+}
+
 /* The verifier finds versions of which two, or none, would run, and those that do not follow each other. */
 static void broken_versions(void **state)
 {
@@ -255,7 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions),  cmocka_unit_test(a_sum_that_varies), cmocka_unit_test(two_dimensions),
         cmocka_unit_test(one_is_enough), cmocka_unit_test(little_memory),     cmocka_unit_test(broken_versions),
-        cmocka_unit_test(profiles),      cmocka_unit_test(shared_weights),
+        cmocka_unit_test(profiles),      cmocka_unit_test(shared_weights),    cmocka_unit_test(one_row_in_training),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -485,6 +485,17 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
     return false;
 }
 
+/* The bytes that packing reads, and writes, which counts twice. */
+static double packed_bytes(const struct dfp *d)
+{
+    double bytes = 0;
+    for (int i = 0; i < d->npack; i++) {
+        const struct loops_tensor *t = &d->pack[i].loops->tensors.at[0]; /* the packed one has as many elements */
+        bytes += 3.0 * dtype_def(t->dtype)->bytes * (double)size_hint(loops_elements(t));
+    }
+    return bytes;
+}
+
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
     const bool was = size_costs(true); /* it is priced as if it were made for this point */
@@ -500,7 +511,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const double steps = (double)target_lanes(t, sizeof(float)) / t->simd; /* that a core takes for a vector */
     const double one = 0.1 * (t->fma ? 2 : 1) / t->fma_pipes * steps;      /* ns of a vector instruction, roughly */
     const double cost = MAX(one * vectors / t->cores, bytes / rate) + KERNEL_STEP_NS * m->d.pl->ngroup;
-    out[0] = (struct variant){.p = {0, 5000}, .cost = cost, .text = "usual"};
+    out[0] = (struct variant){.p = {0, 5000}, .cost = cost, .moved = packed_bytes(&m->d), .text = "usual"};
     return 1;
 }
 

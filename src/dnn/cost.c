@@ -164,6 +164,14 @@ static double cold(const struct target *t, double bytes)
     return bytes / (from_memory(t, bytes) ? t->dram_rate : t->l3_rate) / constants.memory;
 }
 
+/* The ns of writing results that no cache holds; each line is read first. It counts where sizes vary, where a kernel is
+ * compared with those of other solvers at sizes that leave nothing else to do. */
+static double far_results(const struct target *t, const struct problem *p)
+{
+    const double bytes = (double)problem_about(p, p->batch | p->m | p->n) * p->bytes;
+    return p->varies && from_memory(t, bytes) ? 2 * bytes / t->dram_rate : 0;
+}
+
 /* The ns of reading an input that no cache holds as a whole, so that the layer before cannot have left it there. Its
  * rows are far apart, which is slower than the stream of packed weights. */
 static double far_input(const struct target *t, const struct problem *p)
@@ -292,6 +300,7 @@ static double weights_ns(const struct weights *sized)
     const double held = (double)((w->sums + (w->winograd ? w->a.size + w->b.size : 0)) * w->p.bytes);
     const double moved = 2 * (double)w->sums * w->p.bytes * (double)w->nchunk * (double)(tasks / w->ngroup);
     const bool far = held * t->cores > (double)t->l3;
+    memory += far_results(t, &w->p);
     memory += moved / (far ? t->dram_rate : held > room(t) ? t->l3_rate : t->l2_rate);
     /* A packed block of b is read for every panel of a. Reads from L2 are hidden. */
     const double packed = w->winograd ? 0 : (double)(w->b.size * w->b.block * w->p.bytes);
@@ -360,7 +369,7 @@ static double blocking_ns(const struct blocking *sized)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = weight_bytes(b);
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
-    const double memory = cold(t, weights) + far_input(t, b->p) + again + reading_a(b);
+    const double memory = cold(t, weights) + far_input(t, b->p) + far_results(t, b->p) + again + reading_a(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            late(b, weights) + KERNEL_STEP_NS;
 }

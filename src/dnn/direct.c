@@ -57,6 +57,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     struct tile_shape shape[8];
     if (!find(sc, c, &p, &why)) return 0;
     const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
+    const double read = (double)loops_elements(&p.loops->tensors.at[p.b.tensor]) * p.bytes;
     for (int form = 0; form < 4; form++) /* bit 0: gathered; bit 1: groups share vectors */
         for (int s = 0; s < n; s++)
             for (int i = 0; i < COUNT_OF(tiles); i++) {
@@ -67,6 +68,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_try(&p, sc->target, &o, i ? tiles[i - 1] : 0, &b)) continue;
                 v.cost = cost_blocking(&b);
+                v.moved = read + 2.0 * p.bytes * (double)blocking_packed_elements(&b);
                 v.text = arena_printf(sc->arena, "%dx%d%s k%lld b%lld%s%s", b.rows * b.cols, b.vectors,
                                       b.rows > 1 ? " rows" : "", (long long)(b.nrun * b.len), (long long)b.block_tiles,
                                       b.gather ? " gather" : "", b.group >= 0 ? " groups" : "");

@@ -84,11 +84,18 @@ struct request {
     struct solver_context sc;
     struct cluster c;
     bool contraction;
+    int64_t repeats;              /* as in struct unit */
     const struct candidate *only; /* no other is wanted; NULL: all */
 };
 struct found {
     VECTOR(struct candidate) of;
 };
+
+/* The time to pack parameters in every step of training, at the speed of the L3. */
+static double packing(const struct plan *p, const struct request *r, const struct variant *v)
+{
+    return p->training ? v->moved / p->target->l3_rate / (double)MAX(r->repeats, 1) : 0;
+}
 
 static void collect(struct plan *p, const struct request *r, const struct solver_context *sc, struct found *out)
 {
@@ -107,27 +114,11 @@ static void collect(struct plan *p, const struct request *r, const struct solver
         const int nv = s->variants(sc, c, v);
         for (int k = 0; k < nv; k++) {
             if (deep && !s->blocks) v[k].cost *= DEEP_PENALTY;
+            v[k].cost += packing(p, r, &v[k]);
             v[k].text = arena_strdup(p->arena, v[k].text);
             PUSH(sc->arena, out->of, ((struct candidate){s, v[k]}));
         }
     }
-}
-
-/* The time to pack parameters in every step of training, at the speed of the L3: they are read, and written, which
- * counts twice. */
-static double packing(const struct plan *p, const struct cluster *c, const struct unit *u, const struct kernel *k)
-{
-    double bytes = 0;
-    for (int i = 0; i < k->npack && p->training; i++) {
-        const struct loops_tensor *t = k->pack[i].loops->tensors.at;
-        if (!c->memory[k->pack[i].tensor].constant) continue;
-        for (int n = 0; n < 2; n++) {
-            double size = (n + 1) * dtype_def(t[n].dtype)->bytes;
-            for (int d = 0; d < t[n].ndim; d++) size *= (double)size_hint(t[n].shape[d]);
-            bytes += size;
-        }
-    }
-    return bytes / p->target->l3_rate / (double)MAX(u->repeats, 1);
 }
 
 void choice_add(struct choice *c, const struct candidate *cand)
@@ -194,7 +185,6 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     arena_destroy(with_scratch.scratch);
     TRY(ctx_check(p->ctx));
     if (s && s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
-    k.cost += s ? 0 : packing(p, c, u, &k);
     if (s || (choice->kernel.source && price_of(p, u, &k) >= price_of(p, u, &choice->kernel))) return SOL_OK;
     choice->kernel = k;
     choice->chosen = i;
@@ -351,7 +341,8 @@ static void make_request(const struct plan *p, const struct cluster *c, const st
                                    .training = p->training,
                                    .plugins = p->policy && !p->training && !part ? p->policy->plugins : NULL},
                             .c = *c,
-                            .contraction = u->contraction};
+                            .contraction = u->contraction,
+                            .repeats = u->repeats};
 }
 
 sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memory *memory, int anchor,

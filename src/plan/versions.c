@@ -46,9 +46,8 @@ struct versions {
     int64_t by, from[MOST_CLASSES];
     const int64_t *point[MOST_CLASSES]; /* NULL: the hints */
     int base;                           /* the class of the hints */
-    double was[MOST_CLASSES];           /* what the kernel of that class costs at the point */
-    struct plan_one one;                /* where all dimensions are 1, */
-    double one_was;                     /* and what the kernel of their class costs there; 0: that cannot be */
+    bool has_one;                       /* all dimensions may be 1: */
+    struct plan_one one;                /* where they are */
 };
 
 /* -- points */
@@ -130,7 +129,7 @@ static sol_status find_best(struct search *s, struct point *x)
 }
 
 /* The cost at a point of a kernel that is made for another one; INFINITY: it does not suit that. */
-static sol_status price(struct search *s, const struct point *made, const int64_t *at, double *out)
+static sol_status price(const struct search *s, const struct point *made, const int64_t *at, double *out)
 {
     struct choice one;
     TRY(choose_prices(s->p, s->u, (struct size_point){made->at, at}, &made->cand, &one));
@@ -290,7 +289,6 @@ static sol_status keep_division(struct search *s, const struct division *d, stru
         for (int k = d->first[i]; k < d->first[i + 1]; k++)
             if (d->order[k] == s->hint) out->base = i;
     }
-    for (int i = 0; i < d->n; i++) out->was[i] = s->cost[d->made[out->base] * MOST_POINTS + d->made[i]];
     return SOL_OK;
 }
 
@@ -299,13 +297,6 @@ static int class_at(const struct versions *v, const int64_t *at)
     int i = v->n - 1;
     while (i > 0 && size_at(v->by, at) < v->from[i]) i--;
     return i;
-}
-
-/* What do the kernels so far cost where all dimensions are 1? `made`: by class, the point of its kernel. */
-static sol_status find_one(struct search *s, const int *made, struct versions *out)
-{
-    if (!plan_one(s->p, loops_dims(s->u->loops), &out->one)) return SOL_OK;
-    return price(s, &s->point[made[class_at(out, out->one.point)]], out->one.point, &out->one_was);
 }
 
 static sol_status find_versions(struct search *s, struct versions *out)
@@ -324,8 +315,8 @@ static sol_status find_versions(struct search *s, struct versions *out)
     TRY(is_enough(s, &enough));
     struct division d = {.n = 1, .made = {s->hint}};
     if (!enough) TRY(find_division(s, size, n, &d));
-    if (d.n > 1) TRY(keep_division(s, &d, out));
-    return find_one(s, d.made, out);
+    out->has_one = plan_one(s->p, loops_dims(s->u->loops), &out->one);
+    return d.n > 1 ? keep_division(s, &d, out) : SOL_OK;
 }
 
 /* -- units */
@@ -369,7 +360,18 @@ static double bytes_packed(const struct kernel *k)
     return bytes;
 }
 
-/* Does a version gain enough at its point? Weights that are packed again must pay for their memory, too. */
+/* The cost at a point of the kernel that was chosen for another one (NULL: the hints). */
+static sol_status price_chosen(struct plan *p, const struct unit *u, const struct choice *c, const int64_t *made,
+                               const int64_t *at, double *out)
+{
+    const struct search s = {.p = p, .u = u};
+    struct point x = {.cand = c->candidate[c->chosen]};
+    for (int i = 0; i < p->g->dims.n; i++) x.at[i] = made ? made[i] : p->g->dims.at[i].dim.hint;
+    return price(&s, &x, at, out);
+}
+
+/* Does a version gain enough at its point, where the kernel that serves it otherwise costs `was`? Weights that are
+ * packed again must pay for their memory, too. */
 static bool pays(const struct plan *p, const struct unit *u, const struct choice *c, double was)
 {
     const struct variant *v = &c->candidate[c->chosen].variant;
@@ -387,7 +389,6 @@ static void drop(struct versions *v, const struct choice **choice, int i)
     for (int k = i; k < v->n; k++) {
         v->from[k] = v->from[k + 1];
         v->point[k] = v->point[k + 1];
-        v->was[k] = v->was[k + 1];
         choice[k] = choice[k + 1];
     }
 }
@@ -409,28 +410,33 @@ static sol_status choose_versions(struct plan *p, const struct unit *u, struct v
     TRY(choose_kernel(p, u->loops, u->memory, u->anchor, &x, &choice[v->base]));
     const struct kernel *like = &choice[v->base]->kernel;
     for (int i = v->n - 1; i >= 0; i--) {
+        double was;
         if (i == v->base) continue;
+        TRY(price_chosen(p, u, choice[v->base], v->point[v->base], v->point[i], &was));
         x = version_of(u, v, i);
         x.like = like;
         TRY(choose_kernel(p, u->loops, u->memory, u->anchor, &x, &choice[i]));
-        if (!strcmp(like->source, choice[i]->kernel.source) || !pays(p, &x, choice[i], v->was[i])) drop(v, choice, i);
+        if (!strcmp(like->source, choice[i]->kernel.source) || !pays(p, &x, choice[i], was)) drop(v, choice, i);
     }
     return SOL_OK;
 }
 
 /* The version where all dimensions are 1, and its kernel. If it does not pay, it never runs: out->when is 0. */
-static sol_status choose_one(struct plan *p, const struct unit *u, const struct versions *v, const struct kernel *like,
-                             struct unit *out, const struct choice **out_choice)
+static sol_status choose_one(struct plan *p, const struct unit *u, const struct versions *v,
+                             const struct choice *const *choice, struct unit *out, const struct choice **out_choice)
 {
+    double was;
     out->when = 0;
-    if (!(v->one_was > 0)) return SOL_OK;
+    if (!v->has_one) return SOL_OK;
+    const int class = class_at(v, v->one.point);
+    TRY(price_chosen(p, u, choice[class], v->point[class], v->one.point, &was));
     *out = plan_fixed(p, u, &v->one);
-    out->like = like;
+    out->like = &choice[v->base]->kernel;
     out->version = v->n;
     out->label = arena_printf(p->arena, "%s (%s = 1)", u->label, size_text(p->arena, v->one.all));
     unit_memory(p, out);
     TRY(choose_kernel(p, out->loops, out->memory, out->anchor, out, out_choice));
-    if (!pays(p, out, *out_choice, v->one_was)) out->when = 0;
+    if (!pays(p, out, *out_choice, was)) out->when = 0;
     return SOL_OK;
 }
 
@@ -453,7 +459,7 @@ static sol_status make_versions(struct plan *p, int at, struct versions v)
     struct unit *const u = p->units.at[at], version[MOST_CLASSES + 1];
     const struct choice *choice[MOST_CLASSES + 1];
     TRY(choose_versions(p, u, &v, choice));
-    TRY(choose_one(p, u, &v, &choice[v.base]->kernel, &version[v.n], &choice[v.n]));
+    TRY(choose_one(p, u, &v, choice, &version[v.n], &choice[v.n]));
     const bool one = version[v.n].when;
     int n = v.n + one;
     if (n == 1) return SOL_OK;
@@ -491,7 +497,7 @@ sol_status plan_versions(struct plan *p, int at)
         TRY(status);
         map_set(p->versions, key, v);
     }
-    return v->n > 1 || v->one_was > 0 ? make_versions(p, at, *v) : SOL_OK;
+    return v->n > 1 || v->has_one ? make_versions(p, at, *v) : SOL_OK;
 }
 
 /* A point at which a size is below `most`: the first one at which a dimension of it is 1, else where all are. */

@@ -150,8 +150,9 @@ struct solver_context {
 #define SOLVER_MAX_VARIANTS 24
 struct variant {
     int p[8];         /* meaning depends on the solver */
-    double cost;      /* ns, including once */
+    double cost;      /* ns, including once; the planner adds the time to pack constants in training */
     double once;      /* the part of it for work before the first run */
+    double moved;     /* bytes that packing constants reads and writes, where a byte written counts twice */
     const char *text; /* "9x3 k512" */
 };
 struct solver { /* a row of plan/solvers.c */
