@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-deploy bench-dynamic bench-compile wheel wheel-try replay counts lines docs lint format clean
+.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-deploy bench-dynamic bench-operators bench-compile wheel wheel-try replay counts lines docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -108,6 +108,9 @@ bench-compile: build ## what planning and printing cost a layer, over networks o
 bench-dynamic: build ## networks whose sizes vary: speed at each size, time to serve twenty; ARGS="--only train"
 	@sh tools/setup.sh bench
 	$(PYTHON) bench/dynamic.py $(NETWORKS) $(ARGS)
+
+bench-operators: build ## operators alone at sizes that networks use, beside PyTorch eager; ARGS="--only topk gather"
+	$(PYTHON) bench/operators.py $(ARGS)
 
 replay: build ## is the generated C that of another commit? BASE=main, QUICK=1, V=1 shows texts, NETWORKS="resnet50" narrows it
 	@$(PYTHON) tools/replay.py $(if $(BASE),--base $(BASE)) $(if $(QUICK),--quick) $(if $(V),-v) $(NETWORKS)
