@@ -91,14 +91,26 @@ uint64_t groups_shared(const struct loops *loops, int first, int last)
     return s.shared;
 }
 
+static double elements(const struct loops_tensor *t)
+{
+    double n = 1;
+    for (int d = 0; d < t->ndim; d++) n *= (double)size_hint(t->shape[d]);
+    return n;
+}
+
 uint64_t groups_unit_ivars(const struct loops *loops, const struct memory *m)
 {
+    enum { MINOR = 4 }; /* an output with fewer elements than the largest by this factor does not count */
     uint64_t ivars = 0;
+    double most = 0;
+    for (int i = 0; i < loops->tensors.n; i++)
+        if (loops->tensors.at[i].role == LOOPS_OUTPUT) most = fmax(most, elements(&loops->tensors.at[i]));
     for (int s = 0; s < loops->stmts.n; s++) {
         const struct loops_stmt *st = &loops->stmts.at[s];
         struct affine a;
         for (int o = 0; o < st->nout; o++) {
-            if (loops->tensors.at[st->out[o]].role != LOOPS_OUTPUT) continue;
+            const struct loops_tensor *t = &loops->tensors.at[st->out[o]];
+            if (t->role != LOOPS_OUTPUT || elements(t) * MINOR < most) continue;
             if (!expr_affine_offset(loops, m, st->out[o], st->index, &a)) continue;
             for (int i = 0; i < a.n; i++)
                 if (a.coef[i] == 1) ivars |= bit(a.ivar[i]);
@@ -199,8 +211,7 @@ static double touched(const struct print_plan *pl, const struct print_group *g)
     double bytes = 0;
     for (int t = 0; t < loops->tensors.n; t++) {
         if (loops->tensors.at[t].role == LOOPS_TABLE || !group_uses(loops, g, t)) continue;
-        double n = dtype_def(loops->tensors.at[t].dtype)->bytes;
-        for (int d = 0; d < loops->tensors.at[t].ndim; d++) n *= (double)size_hint(loops->tensors.at[t].shape[d]);
+        const double n = dtype_def(loops->tensors.at[t].dtype)->bytes * elements(&loops->tensors.at[t]);
         bytes += columns ? n * spread(pl, t) : n;
     }
     return bytes / (double)MAX(1, parallel(pl, g->shared));
@@ -350,9 +361,7 @@ struct print_plan *groups_make(const struct solver_context *sc, const struct clu
             place(pl, i);
             continue;
         }
-        double n = dtype_def(t->dtype)->bytes;
-        for (int d = 0; d < t->ndim; d++) n *= (double)size_hint(t->shape[d]);
-        if (t->role != LOOPS_TABLE) pl->bytes += n;
+        if (t->role != LOOPS_TABLE) pl->bytes += dtype_def(t->dtype)->bytes * elements(t);
     }
     return pl;
 }
