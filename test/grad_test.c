@@ -486,6 +486,36 @@ static void networks(void **state)
           "%18 = LogSoftmax(%17) axis=1\noutput %18 \"y\"\n");
 }
 
+static void no_sum(void *user, int32_t node)
+{
+    const struct loops *loops = ((struct sol_layer *)user)->loops;
+    assert_true(loops->ex.at[node].kind != EX_RED);
+}
+
+/* Windows that are added up have copies as their gradient, not a search for the places that read an element. */
+static void windows_are_copied_back(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "input %0:f64[2 18 80] \"x\"\n%1 = Fold(%0) o=[8,10] k=[3,3] p=[1,1]\noutput %1 \"y\"\n",
+        "input %0:f64[2 32 20] \"x\"\n%1 = Fold(%0) o=[8,10] k=[4,4] s=[2,2] p=[1,1]\noutput %1 \"y\"\n",
+        "input %0:f64[1 16 15] \"x\"\n%1 = Fold(%0) o=[2,4,6] k=[2,2,2]\noutput %1 \"y\"\n",
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct sol_graph *g;
+        int of = 0, reached;
+        if (sol_graph_parse(ctx, rows[i], &g)) fail_msg("%s\n%s", sol_error(ctx), rows[i]);
+        struct sol_tensor *x = g->inputs.at[0];
+        struct sol_layer *l = g->last;
+        assert_int_equal(sol_graph_differentiate(g, 1, &of, 1, &x, &reached), 0);
+        assert_non_null(l->next);
+        while ((l = l->next))
+            for (int s = 0; l->loops && s < l->loops->stmts.n; s++)
+                ex_walk(l->loops, l->loops->stmts.at[s].value, no_sum, l);
+        sol_graph_destroy(g);
+    }
+}
+
 static void rejections(void **state)
 {
     (void)state;
@@ -568,7 +598,7 @@ int main(void)
         cmocka_unit_test(sequences),    cmocka_unit_test(places_that_are_data),
         cmocka_unit_test(recurrences),  cmocka_unit_test(networks),
         cmocka_unit_test(large_layers), cmocka_unit_test(rejections),
-        cmocka_unit_test(what_is_kept),
+        cmocka_unit_test(what_is_kept), cmocka_unit_test(windows_are_copied_back),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

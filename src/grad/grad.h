@@ -8,6 +8,7 @@
  *   window.c          inverts integer functions that are not affine, if the inverse is a short range
  *   pieces.c          cuts them into ranges where they are
  *   ranges.c          inverts quotients of sizes that vary
+ *   guarded.c         pins that conditions of the layer decide
  *   invert.c          inverts all others, as tables
  *   scatter.c         reads whose position is data
  *   write.c           turns terms into layers of kind Row
@@ -142,6 +143,9 @@ int64_t grad_quotient_from(const struct quotient *f, int64_t v, bool any);
  * has to choose from; K. False: f has another form. */
 bool range_pin(struct adjoint *a, struct term *t, int d);
 bool beside_pin(struct adjoint *a, struct term *t, int d);
+
+/* guarded.c: replaces the pin by simpler ones where conditions of the term allow that. */
+bool guarded_pin(struct adjoint *a, struct term *t, int d);
 
 /* invert.c: evaluates an expression without data for all values of n index variables, row-major: int64_t, or double for
  * real values */

@@ -6,6 +6,7 @@
  *   fixed    f has no index variable of the context: a guard
  *   unit     an index variable has the coefficient 1 or -1: it equals the rest
  *   radix    8*A + B == Q: A = Q//8, B = Q%8
+ *   guarded  8*X + Y == Q, where conditions bound Y: X = Q//8, Y = Q%8; X//2 where X is even (guarded.c)
  *   digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2
  *   modular  s*P + K, s large: K = s*T + Q%s, P = Q//s - T
  *   divide   s*P + ..: P = (Q - ..)//s where that divides
@@ -514,8 +515,8 @@ static sol_status solve(struct solving *s, struct term t)
     }
     for (int d = 0; d < t.npin; d++) {
         while (t.pin[d].f) {
-            if (fixed(a, &t, d) || radix(a, &t, d) || modular(a, &t, d) || unit(a, &t, d) || digits(a, &t, d) ||
-                divide(a, &t, d) || rotate(a, &t, d))
+            if (fixed(a, &t, d) || radix(a, &t, d) || guarded_pin(a, &t, d) || modular(a, &t, d) || unit(a, &t, d) ||
+                digits(a, &t, d) || divide(a, &t, d) || rotate(a, &t, d))
                 continue;
             if (split(a, &t, d)) return solve(s, t); /* residues of the new index variables first */
             if (range_pin(a, &t, d) || beside_pin(a, &t, d)) continue;
