@@ -41,7 +41,36 @@ static void test_nest(void **state)
     "        return worst;                                                      \\\n"                            \
     "    }\n"                                                                                                    \
     "SWEEP(exp) SWEEP(log) SWEEP(tanh) SWEEP(erf) SWEEP(erfc) SWEEP(sin) SWEEP(cos) SWEEP(expm1) SWEEP(log1p)\n" \
-    "SWEEP(sqrt) SWEEP(floor) SWEEP(ceil) SWEEP(trunc)\n"
+    "SWEEP(sqrt) SWEEP(floor) SWEEP(ceil) SWEEP(trunc) SWEEP(exp2) SWEEP(log2) SWEEP(log10) SWEEP(tan)\n"        \
+    "SWEEP(asin) SWEEP(acos) SWEEP(atan) SWEEP(sinh) SWEEP(cosh) SWEEP(asinh) SWEEP(acosh) SWEEP(atanh)\n"
+
+/* The same for functions of two arguments: all exponents of one with some of the other, and special values. */
+#define SWEEP2                                                                                                         \
+    "#define SWEEP2(name)                                                                                        \\\n" \
+    "    double worst_##name(void)                                                                               \\\n" \
+    "    {                                                                                                       \\\n" \
+    "        static const float special[] = {0.0f, -0.0f, 1, -1, 2, -3, 0.5f, 1.7f, 1e-40f, 3e38f, INFINITY, "         \
+    "-INFINITY, NAN}; \\\n"                                                                                            \
+    "        const int n = sizeof special / sizeof *special;                                                     \\\n" \
+    "        double worst = 0;                                                                                   \\\n" \
+    "        for (uint64_t b = 0, k = 0; b < 0x100000000u; b += 600011, k++) {                                   \\\n" \
+    "            float x[4], y[4];                                                                               \\\n" \
+    "            for (int i = 0; i < 4; i++) {                                                                   \\\n" \
+    "                const uint32_t bits = (uint32_t)(b + 150001 * i), other = (uint32_t)(k * 2654435761u + 97 * i); " \
+    "\\\n"                                                                                                             \
+    "                __builtin_memcpy(x + i, &bits, 4);                                                          \\\n" \
+    "                __builtin_memcpy(y + i, &other, 4);                                                         \\\n" \
+    "                if (k % 3 == 0) y[i] = special[k / 3 % n];                                                  \\\n" \
+    "                if (k % 3 == 1) x[i] = special[(k + i) / 3 % n];                                            \\\n" \
+    "                if (k % 3 == 1) y[i] = special[(k / 3 / n) % n];                                            \\\n" \
+    "                if (k % 3 == 2) y[i] = (float)(k % 1000) / 50 - 10, x[i] = fabsf(x[i]);                     \\\n" \
+    "            }                                                                                               \\\n" \
+    "            const f32x4 z = sol_##name##_f32x4(*(const f32x4 *)x, *(const f32x4 *)y);                       \\\n" \
+    "            for (int i = 0; i < 4; i++) worst = fmax(worst, ulps(z[i], name((double)x[i], (double)y[i])));  \\\n" \
+    "        }                                                                                                   \\\n" \
+    "        return worst;                                                                                       \\\n" \
+    "    }\n"                                                                                                          \
+    "SWEEP2(pow) SWEEP2(atan2) SWEEP2(hypot)\n"
 
 static void test_functions(void **state)
 {
@@ -49,8 +78,11 @@ static void test_functions(void **state)
     static const struct {
         const char *name;
         double most; /* ulp */
-    } functions[] = {{"exp", 1},   {"log", 1},   {"tanh", 2}, {"erf", 2},   {"erfc", 6}, {"sin", 1},  {"cos", 1},
-                     {"expm1", 4}, {"log1p", 2}, {"sqrt", 1}, {"floor", 0}, {"ceil", 0}, {"trunc", 0}};
+    } functions[] = {{"exp", 1},     {"log", 1},    {"tanh", 2},    {"erf", 2},     {"erfc", 6},    {"sin", 1},
+                     {"cos", 1},     {"expm1", 4},  {"log1p", 2},   {"sqrt", 1},    {"floor", 0},   {"ceil", 0},
+                     {"trunc", 0},   {"exp2", 0.6}, {"log2", 0.6},  {"log10", 0.6}, {"tan", 1},   {"asin", 0.6},
+                     {"acos", 0.6},  {"atan", 0.6}, {"sinh", 0.6},  {"cosh", 0.6},  {"asinh", 0.6}, {"acosh", 0.6},
+                     {"atanh", 0.6}, {"pow", 1},    {"atan2", 0.6}, {"hypot", 0.6}};
     const char *const targets[][3] = {
         {"avx512", "native", "gcc"}, {"sse2", "x86-64", "gcc"}, {"sse2", "x86-64", "clang"}};
     for (int t = 0; t < COUNT_OF(targets); t++) {
@@ -60,7 +92,7 @@ static void test_functions(void **state)
         struct text text = text_new(a);
         text_put(&text, "#include <math.h>\n");
         helpers_print(&text, helpers_make(a, &target));
-        text_put(&text, "%s", SWEEP);
+        text_put(&text, "%s%s", SWEEP, SWEEP2);
         const struct check_tool tool = {
             .cc = targets[t][2], .flags = {"-O2", arena_printf(a, "-march=%s", targets[t][1])}, .target = &target};
         const char *output = "";

@@ -26,5 +26,6 @@ void helpers_add_form(struct helpers *h, const char *name, const char *text, int
 
 void helpers_scalar(struct helpers *h);            /* scalars.c */
 void helpers_vector(struct helpers *h, int lanes); /* vectors.c; those of half as many lanes were added before */
+void helpers_wide(struct helpers *h, const struct token *t, int n); /* vectors_wide.c; t as for f32 in vectors.c */
 
 #endif

@@ -67,6 +67,17 @@ static const struct helper_row lane_helper = {"sol_$N_$V", "@HELPER @$W sol_$N_$
                                                            "    return r;\n"
                                                            "}"};
 
+/* The same for a function of x and y. */
+static const struct helper_row lane_helper2 = {"sol_$N_$V", "@HELPER @$W sol_$N_$V(@$V v, @$V w)\n"
+                                                            "{\n"
+                                                            "    @$W r = {0};\n"
+                                                            "    for (int i = 0; i < $L; i++) {\n"
+                                                            "        const $S x = v[i], y = w[i];\n"
+                                                            "        r[i] = $F;\n"
+                                                            "    }\n"
+                                                            "    return r;\n"
+                                                            "}"};
+
 /* An instruction of x86 that gcc does not find by itself: $B its name, $C more arguments. If an operand is NaN, it
  * returns the second. */
 static const struct helper_row extreme_helper[] = {
@@ -261,6 +272,21 @@ static void lane_functions(struct helpers *h, struct token *t, int n, enum compu
         {"sigmoid", NULL, "@sol_sigmoid_f64(x)"},
         {"expm1", NULL, "@expm1(x)"},
         {"log1p", NULL, "@log1p(x)"},
+        {"exp2", NULL, "@exp2(x)"},
+        {"log2", NULL, "@log2(x)"},
+        {"log10", NULL, "@log10(x)"},
+        {"pow", NULL, "@pow(x, y)"},
+        {"tan", NULL, "@tan(x)"},
+        {"asin", NULL, "@asin(x)"},
+        {"acos", NULL, "@acos(x)"},
+        {"atan", NULL, "@atan(x)"},
+        {"atan2", NULL, "@atan2(x, y)"},
+        {"sinh", NULL, "@sinh(x)"},
+        {"cosh", NULL, "@cosh(x)"},
+        {"asinh", NULL, "@asinh(x)"},
+        {"acosh", NULL, "@acosh(x)"},
+        {"atanh", NULL, "@atanh(x)"},
+        {"hypot", NULL, "@hypot(x, y)"},
         {"to_i64", "@sol_to_i64_f32(x)", "@sol_to_i64_f64(x)"},
         {"to_i32", "@sol_to_i32_f32(x)", "@sol_to_i32_f64(x)"},
         {"to_u64", "@sol_to_u64_f32(x)", "@sol_to_u64_f64(x)"},
@@ -274,7 +300,7 @@ static void lane_functions(struct helpers *h, struct token *t, int n, enum compu
         t[n + 1] = (struct token){'N', functions[i].name};
         t[n + 2] = (struct token){'R', to_int ? "int64_t" : scalar};
         t[n + 3] = (struct token){'W', to_int ? arena_printf(h->arena, "i64x%s", lanes) : vector};
-        add(h, &lane_helper, 1, t, n + 4);
+        add(h, strstr(f, ", y)") ? &lane_helper2 : &lane_helper, 1, t, n + 4);
     }
 }
 
@@ -372,18 +398,23 @@ static void types(struct helpers *h, int lanes)
     }
 }
 
+static void describe(struct helpers *h, int lanes, enum compute k, struct token t[4])
+{
+    const struct compute_def *d = compute_def(k);
+    t[0] = (struct token){'L', arena_printf(h->arena, "%d", lanes)};
+    t[1] = (struct token){'V', arena_printf(h->arena, "%sx%d", d->name, lanes)};
+    t[2] = (struct token){'I', arena_printf(h->arena, "%sx%d", d->mask, lanes)};
+    t[3] = (struct token){'S', d->type};
+}
+
 void helpers_vector(struct helpers *h, int lanes)
 {
-    const char *n = arena_printf(h->arena, "%d", lanes);
     types(h, lanes);
     helpers_add_form(h, "sol_splat_i32x$L", "@HELPER @i32x$L sol_splat_i32x$L(int32_t s) { return s - (@i32x$L){0}; }",
-                     1, &(struct token){'L', n});
+                     1, &(struct token){'L', arena_printf(h->arena, "%d", lanes)});
+    struct token t[10];
     for (enum compute k = C_F32; k <= C_I64; k++) {
-        const struct compute_def *d = compute_def(k);
-        struct token t[10] = {{'L', n},
-                              {'V', arena_printf(h->arena, "%sx%d", d->name, lanes)},
-                              {'I', arena_printf(h->arena, "%sx%d", d->mask, lanes)},
-                              {'S', d->type}};
+        describe(h, lanes, k, t);
         add(h, ROWS(vector_helpers), t, 4);
         if (k == C_I64)
             add(h, ROWS(int_helpers), t, 4);
@@ -395,4 +426,6 @@ void helpers_vector(struct helpers *h, int lanes)
         if (k == C_F32) add(h, ROWS(float_functions), t, 4);
         if (k != C_I64) lane_functions(h, t, 4, k);
     }
+    describe(h, lanes, C_F32, t);
+    helpers_wide(h, t, 4);
 }
