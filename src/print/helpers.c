@@ -49,6 +49,7 @@ const struct helpers *helpers_make(struct arena *a, const struct target *t)
     struct helpers *h = NEW(a, struct helpers);
     *h = (struct helpers){.arena = a, .flavour = flavour_of(t), .by_name = map_create(a)};
     helpers_scalar(h);
+    if (h->flavour->vector) helpers_quick(h);
     for (int lanes = 2; h->flavour->vector && lanes <= MAX(4, target_lanes(t, 4)); lanes *= 2) helpers_vector(h, lanes);
     return h;
 }

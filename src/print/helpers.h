@@ -26,6 +26,8 @@ void helpers_add_form(struct helpers *h, const char *name, const char *text, int
 
 void helpers_scalar(struct helpers *h);            /* scalars.c */
 void helpers_vector(struct helpers *h, int lanes); /* vectors.c; those of half as many lanes were added before */
-void helpers_wide(struct helpers *h, const struct token *t, int n); /* vectors_wide.c; t as for f32 in vectors.c */
+/* vectors_wide.c: scalars in double, and the vector functions of float that use them (t as for f32 in vectors.c) */
+void helpers_quick(struct helpers *h);
+void helpers_wide(struct helpers *h, const struct token *t, int n);
 
 #endif

@@ -398,23 +398,18 @@ static void types(struct helpers *h, int lanes)
     }
 }
 
-static void describe(struct helpers *h, int lanes, enum compute k, struct token t[4])
-{
-    const struct compute_def *d = compute_def(k);
-    t[0] = (struct token){'L', arena_printf(h->arena, "%d", lanes)};
-    t[1] = (struct token){'V', arena_printf(h->arena, "%sx%d", d->name, lanes)};
-    t[2] = (struct token){'I', arena_printf(h->arena, "%sx%d", d->mask, lanes)};
-    t[3] = (struct token){'S', d->type};
-}
-
 void helpers_vector(struct helpers *h, int lanes)
 {
+    const char *n = arena_printf(h->arena, "%d", lanes);
     types(h, lanes);
     helpers_add_form(h, "sol_splat_i32x$L", "@HELPER @i32x$L sol_splat_i32x$L(int32_t s) { return s - (@i32x$L){0}; }",
-                     1, &(struct token){'L', arena_printf(h->arena, "%d", lanes)});
-    struct token t[10];
+                     1, &(struct token){'L', n});
     for (enum compute k = C_F32; k <= C_I64; k++) {
-        describe(h, lanes, k, t);
+        const struct compute_def *d = compute_def(k);
+        struct token t[10] = {{'L', n},
+                              {'V', arena_printf(h->arena, "%sx%d", d->name, lanes)},
+                              {'I', arena_printf(h->arena, "%sx%d", d->mask, lanes)},
+                              {'S', d->type}};
         add(h, ROWS(vector_helpers), t, 4);
         if (k == C_I64)
             add(h, ROWS(int_helpers), t, 4);
@@ -424,8 +419,7 @@ void helpers_vector(struct helpers *h, int lanes)
         across(h, t, 4, lanes, k);
         transpose(h, t, 4, lanes);
         if (k == C_F32) add(h, ROWS(float_functions), t, 4);
+        if (k == C_F32) helpers_wide(h, t, 4);
         if (k != C_I64) lane_functions(h, t, 4, k);
     }
-    describe(h, lanes, C_F32, t);
-    helpers_wide(h, t, 4);
 }
