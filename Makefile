@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-deploy bench-dynamic bench-operators bench-compile wheel wheel-try replay counts lines docs lint format clean
+.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-deploy bench-dynamic bench-operators bench-compile wheel wheel-try replay nvidia-table counts lines docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -120,6 +120,9 @@ counts: build ## renews test/counts.txt, the instructions that kernels take, for
 
 lines: ## how many lines each device needs: its files, rows and hooks; V=1 shows them
 	@$(or $(wildcard $(PYTHON)),python3) tools/lines.py $(if $(V),-v)
+
+nvidia-table: build ## compiles the tests' networks for NVIDIA's cards, for docs/nvidia.md; NETWORKS="bert gpt" narrows it: hours
+	$(PYTHON) tools/nvidia_table.py $(NETWORKS)
 
 docs: build ## reference pages from headers, docstrings and config.def
 	$(PYTHON) tools/make_docs.py

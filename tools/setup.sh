@@ -44,6 +44,7 @@ ocl-icd-libopencl1 /usr/share/doc/ocl-icd-libopencl1
 "
 TORCHVISION=0.28.0
 INTEL_OPENCL=2026.2.0 # a second implementation, in an environment of its own: it takes 800 MB
+NVRTC=13.5.37 # NVIDIA's compiler: in an environment of its own, because devices of tests should not depend on it
 TIMM=1.0.31 # without its dependencies, as torchvision
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -161,6 +162,15 @@ opencl() { # Intel's implementation beside those that are installed: the folder 
     : > "$stamp"
 }
 
+nvidia() { # NVRTC, which compiles without a graphics card
+    stamp=.venv-nvidia/.$NVRTC
+    [ -e "$stamp" ] && return 0
+    say "installing NVIDIA's compiler NVRTC $NVRTC"
+    python3 -m venv .venv-nvidia
+    .venv-nvidia/bin/python -m pip --disable-pip-version-check install -q "nvidia-cuda-nvrtc==$NVRTC"
+    : > "$stamp"
+}
+
 jax() { # an environment of its own, which sees .venv
     stamp=.venv-jax/.$(cksum < requirements-jax.txt | tr ' ' -)
     [ -e "$stamp" ] && return 0
@@ -204,5 +214,6 @@ case ${1:-} in
         say "installing timm, whose networks make test-all tries"
         pip install -q --no-deps "timm==$TIMM"
         opencl
+        nvidia
         ;;
 esac

@@ -370,11 +370,35 @@ static int append(struct sol_stream *s, const struct sol_command *c, bool last, 
     return CUDA_SUCCESS;
 }
 
+/* The stream has failed between two commands. */
+static void broken(struct sol_stream *s, const struct pending *p, int error)
+{
+    if (s->status) return;
+    s->failed = failure_new();
+    s->status = failure_set(&s->failed, SOL_ERR_INTERNAL, "CUDA: %s%s%s: execution failed: %s (error %d)%s", p->first,
+                            p->first == p->last ? "" : " .. ", p->first == p->last ? "" : p->last,
+                            error_text(&s->device->cuda, error), error,
+                            s->device->sync ? "" : "; device::options=nvidia.sync=1 finds the command");
+    s->failed.ticket = p->ticket;
+}
+
+/* An event behind the last command, where the one behind it was rejected. */
+static void end_here(struct sol_stream *s, const char *first)
+{
+    struct pending p = {.ticket = s->ticket, .first = first, .last = first};
+    const int error = has_room(s) ? mark(s, &p.end) : CUDA_OUT_OF_MEMORY;
+    if (error)
+        broken(s, &p, error);
+    else
+        s->pending[s->npending++] = p;
+}
+
 static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_command *command, int64_t *out_ticket,
                                 struct sol_failure *out_why)
 {
     sol_status status = SOL_OK;
     const char *first = NULL;
+    const int64_t before = s->ticket;
     enter(s->device);
     for (int i = 0; i < n && !status; i++) {
         const struct sol_command *c = &command[i];
@@ -382,8 +406,7 @@ static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_co
         if (!error) continue;
         status = fail(&s->device->cuda, out_why, error, names[c->kind], c->label);
         out_why->ticket = s->ticket + 1;
-        /* what was appended before is waited for, because nobody asks for a ticket without an event */
-        if (first && s->ticket) s->device->cuda.StreamWait(s->stream), s->done = s->ticket, s->npending = 0;
+        if (s->ticket > before) end_here(s, first ? first : names[c->kind]);
     }
     leave(s->device);
     *out_ticket = s->ticket;
@@ -393,14 +416,7 @@ static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_co
 static void retire(struct sol_stream *s, const struct pending *p, int error)
 {
     float ms = 0;
-    if (error && !s->status) {
-        s->failed = failure_new();
-        s->status = failure_set(&s->failed, SOL_ERR_INTERNAL, "CUDA: %s%s%s: execution failed: %s (error %d)%s",
-                                p->first, p->first == p->last ? "" : " .. ", p->first == p->last ? "" : p->last,
-                                error_text(&s->device->cuda, error), error,
-                                s->device->sync ? "" : "; device::options=nvidia.sync=1 finds the command");
-        s->failed.ticket = p->ticket;
-    }
+    if (error) broken(s, p, error);
     if (p->ns && !error && !s->device->cuda.EventElapsed(&ms, p->begin, p->end)) *p->ns = (int64_t)((double)ms * 1e6);
     if (p->begin) s->spare[s->nspare++] = p->begin;
     s->spare[s->nspare++] = p->end;

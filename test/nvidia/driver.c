@@ -375,8 +375,9 @@ API int cuDeviceTotalMem_v2(size_t *out, int device)
 
 API int cuDeviceGetAttribute(int *out, int what, int device)
 {
-    static const int values[][2] = {{1, MOST_ITEMS}, {8, GROUP_BYTES}, {10, 32},         {16, 16},
-                                    {75, 9},         {76, 0},          {97, GROUP_BYTES}};
+    const int cc = (int)setting("cc", 90);
+    const int values[][2] = {{1, MOST_ITEMS}, {8, GROUP_BYTES}, {10, 32},         {16, 16},
+                             {75, cc / 10},   {76, cc % 10},    {97, GROUP_BYTES}};
     (void)device;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (values[i][0] == what) {

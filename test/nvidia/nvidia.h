@@ -2,9 +2,10 @@
  * memory that only commands can access, items.c runs groups of work items, driver.c are the functions of libcuda and
  * compiler.c those of NVRTC, which has g++ compile the text that NVRTC gets (host.h is in front of it).
  *
- * The environment variable SOL_CUDA_DOUBLE has settings: devices=N (1), memory=BYTES (4000000000), delay=N: most
- * microseconds that a command waits, fail_at=N: command N is rejected, break_at=N: command N breaks the context, as a
- * kernel that accesses foreign memory does, hang_at=N and hang_ms=N: command N takes so long, seed=N. */
+ * The environment variable SOL_CUDA_DOUBLE has settings: devices=N (1), cc=N (90), memory=BYTES (4000000000), delay=N:
+ * most microseconds that a command waits, fail_at=N: command N is rejected, break_at=N: command N breaks the context,
+ * as a kernel that accesses foreign memory does, hang_at=N and hang_ms=N: command N takes so long, seed=N, compile=0:
+ * code is not compiled, and cannot be loaded. */
 #ifndef NVIDIA_H
 #define NVIDIA_H
 

@@ -9,14 +9,15 @@ import sol
 import torch
 from torch import nn
 
-THERE = [(d["type"], d["index"]) for d in sol.devices() if d["type"] in ("far", "opencl") and not d["why"]]
+THERE = [(d["type"], d["index"]) for d in sol.devices() if d["type"] in ("far", "opencl", "nvidia") and not d["why"]]
 
 
 @pytest.fixture(params=THERE, ids=lambda d: f"{d[0]}:{d[1]}", autouse=True)
 def there(request):
     sol.device.set(*request.param)
+    options = sol.config["device::options"]
     yield request.param
-    sol.config["device::options"] = ""
+    sol.config["device::options"] = options
     sol.set_seed(None)
 
 

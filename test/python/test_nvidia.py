@@ -1,0 +1,198 @@
+"""The device nvidia, on a double of libcuda and NVRTC (test/nvidia): its host side is SOL's own, and g++ compiles the text that NVRTC gets.
+Where NVRTC is installed, a sample of networks is compiled by it, too."""
+
+import copy
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sol
+import torch
+from test_opencl import NETWORKS, Picking, difference
+
+ROOT = Path(sol.__file__).parents[2]
+DOUBLE = ROOT / "build/test/libcuda_double.so"
+OPTIONS = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc={DOUBLE}"
+NVRTC = [
+    p
+    for folder in (*glob.glob(str(ROOT / ".venv-nvidia/lib/python3*/site-packages")), *sys.path)
+    for p in glob.glob(f"{folder}/nvidia/*/lib/libnvrtc.so.1[0-9]")
+]
+pytestmark = pytest.mark.skipif(not DOUBLE.exists(), reason="the double of libcuda is not built (make build)")
+
+
+@pytest.fixture(autouse=True)
+def nvidia(monkeypatch):
+    monkeypatch.setenv("SOL_CUDA_DOUBLE", "delay=50")
+    sol.config["device::options"] = OPTIONS
+    sol.device.set("nvidia")
+    yield
+    sol.config["device::options"] = ""
+
+
+def some(*names):
+    """Networks of the fast tests, and all others."""
+    return [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
+
+
+@pytest.mark.parametrize("name", some("transformer", "lstm"))
+def test_inference(name, torchvision):
+    make, shape = NETWORKS[name]
+    torch.manual_seed(1)
+    model, x = make(torchvision).eval(), torch.rand(shape)
+    want = copy.deepcopy(model).double()(x.double())
+    optimized = sol.optimize(model, x)
+    with torch.no_grad():
+        assert difference(optimized(x), want) < 1e-5
+        assert difference(optimized(x), want) < 1e-5
+
+
+@pytest.mark.parametrize("name", some("transformer", "lstm"))
+def test_training(name, torchvision):
+    make, shape = NETWORKS[name]
+    torch.manual_seed(2)
+    model, x = make(torchvision).eval(), torch.rand(shape)
+    exact = copy.deepcopy(model).double()
+    got, want = sol.optimize(model, x)(x), exact(x.double())
+    weights = torch.rand(want.shape, dtype=torch.float64)
+    (want * weights).sum().backward()
+    (got * weights.float()).sum().backward()
+    for (at, p), q in zip(model.named_parameters(), exact.parameters(), strict=True):
+        assert difference(p.grad, q.grad) < 2e-4, at
+
+
+def test_bad_data_names_the_step():
+    model, x, good, bad = Picking(), torch.randn(3, 4), torch.tensor([1, 2, 9]), torch.tensor([1, 2, 10])
+    fast = sol.optimize(model, x, good)
+    for _ in range(2):
+        torch.testing.assert_close(fast(x, good), model(x, good))
+        with pytest.raises(sol.RunError, match=r"^network 'Picking', 'Embedding table\.embedding': an index is out of"):
+            fast(x, bad)
+
+
+# -- what the list says
+
+
+def why(options):
+    sol.config["device::options"] = options
+    return next(d["why"] for d in sol.devices() if d["type"] == "nvidia")
+
+
+def test_what_is_missing_is_said():
+    said = why(f"nvidia.libcuda=/nowhere/libcuda.so.1,nvidia.nvrtc={DOUBLE},nvidia.cc=80")
+    assert said == "libcuda.so.1: not found; code for sm_80 can be compiled by NVRTC 0.1"
+    said = why("nvidia.libcuda=/nowhere/libcuda.so.1,nvidia.nvrtc=/nowhere/libnvrtc.so")
+    assert re.fullmatch(
+        r"libcuda\.so\.1: not found; code for sm_90 can(not be compiled: libnvrtc\.so\.13: not found; nvcc: .*| be compiled by nvcc .*)",
+        said,
+    )
+    with pytest.raises(sol.UnsupportedError, match=r"libcuda\.so\.1: not found; code for sm_90"):
+        sol.device.set("nvidia")
+
+
+# -- code by NVRTC, which is compiled but not run
+
+
+@pytest.mark.skipif(not NVRTC, reason="NVRTC is not installed (tools/setup.sh all, pip install nvidia-cuda-nvrtc)")
+@pytest.mark.parametrize("cc", [80, 90])
+@pytest.mark.parametrize("name", some("transformer", "lstm"))
+def test_nvrtc_compiles(name, cc, torchvision, monkeypatch):
+    """The double of the driver refuses what it gets from NVRTC, so the network fails when its code is loaded."""
+    monkeypatch.setenv("SOL_CUDA_DOUBLE", f"cc={cc}")
+    sol.config["device::options"] = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc={NVRTC[0]}"
+    make, shape = NETWORKS[name]
+    with pytest.raises(sol.Error, match="the code cannot be loaded: device kernel image is invalid"):
+        sol.optimize(make(torchvision).train(), torch.rand(shape))(torch.rand(shape))
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
+def test_nvcc_compiles():
+    sol.config["device::options"] = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc=/nowhere/libnvrtc.so"
+    with pytest.raises(sol.Error, match="the code cannot be loaded: device kernel image is invalid"):
+        sol.optimize(torch.nn.Linear(3, 4), torch.rand(2, 3))(torch.rand(2, 3))
+
+
+# -- what fails well: each in a process of its own
+
+
+def run_apart(text, double="", options="", **env):
+    begin = """
+import os, sol, torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.ones(64, 300)
+model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 30))
+def call(*args):
+    try:
+        return fast(*args)
+    except sol.Error as e:
+        print(type(e).__name__, e, flush=True)
+fast = sol.optimize(model, x)
+"""
+    place = {
+        "PYTHONPATH": str(ROOT / "python"), "SOL_CACHE": sol.config["cache::folder"], "SOL_DEVICE": "nvidia",
+        "SOL_DEVICE_OPTIONS": OPTIONS + options, "SOL_CUDA_DOUBLE": double, **env,
+    }  # fmt: skip
+    command = [sys.executable, "-c", begin + text]
+    done = subprocess.run(command, env={**os.environ, **place}, capture_output=True, text=True, timeout=120)
+    assert not done.returncode, done.stderr[-2000:]
+    return done.stdout.strip().splitlines()
+
+
+def test_a_rejected_command_is_named_and_calls_go_on():
+    lines = run_apart(
+        "expected = call(x)\nos.environ['SOL_CUDA_DOUBLE'] = 'fail_at=14'\nfor _ in range(3): y = call(x)\n"
+        "assert torch.equal(y, expected)"
+    )
+    assert len(lines) == 1 and "unspecified launch failure (error 719)" in lines[0], lines
+
+
+def test_a_broken_context_is_reported():
+    """What CUDA calls a sticky error: nothing works in this process any more. The option nvidia.sync=1 names the command."""
+    text = "call(x)\nos.environ['SOL_CUDA_DOUBLE'] = 'break_at=14'\nfor _ in range(3): call(x)\nprint(len(model))"
+    for options, hint in [("", True), (",nvidia.sync=1", False)]:
+        *lines, last = run_apart(text, "", options)
+        assert last == "3" and all("an illegal memory access was encountered (error 700)" in line for line in lines)
+        assert ("nvidia.sync=1" in lines[0]) == hint, lines
+
+
+@pytest.mark.slow
+def test_a_device_that_hangs_is_reported():
+    *lines, last = run_apart(
+        "expected = call(x)\nsol.config['device::timeout'] = 1\nos.environ['SOL_CUDA_DOUBLE'] = 'hang_at=14,hang_ms=3000'\n"
+        "for _ in range(2): call(x)\nimport time; time.sleep(4)\nprint(torch.equal(call(x), expected))"
+    )
+    assert last == "True" and "1 s" in lines[0], lines
+
+
+def test_a_child_after_fork_is_told():
+    lines = run_apart("expected = call(x)\npid = os.fork()\ncall(x)\nif not pid: os._exit(0)\nos.waitpid(pid, 0)")
+    assert len(lines) == 1 and "a child process after fork() cannot use what it has there" in lines[0], lines
+
+
+@pytest.mark.slow  # the import compiles a file of C++
+def test_pytorch_tensors_on_the_device():
+    """sol.native: tensors, operators and training on the device."""
+    text = """
+import sol.native
+there, y = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)), torch.randn(5, 8)
+here = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+here.load_state_dict(there.state_dict())
+there = sol.optimize(there.to("sol"))
+for net, data in (here, y), (there, y.to("sol")):
+    step = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(3):
+        step.zero_grad()
+        loss = net(data).square().mean()
+        loss.backward()
+        step.step()
+for p, q in zip(here.parameters(), there.parameters()):
+    torch.testing.assert_close(p, q.cpu(), rtol=1e-4, atol=1e-6)
+print(q.device, torch.sol.fallbacks())
+"""
+    assert run_apart(text) == ["sol:0 {}"]
