@@ -15,7 +15,7 @@ typedef struct cu_stream *cu_stream;
 typedef struct cu_event *cu_event;
 typedef uint64_t cu_memory;
 
-enum { CUDA_SUCCESS = 0, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600 };
+enum { CUDA_SUCCESS = 0, CUDA_INVALID_VALUE = 1, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600 };
 enum {
     CUDA_GROUP_ITEMS = 1,
     CUDA_GROUP_BYTES = 8,
@@ -34,6 +34,7 @@ enum {
     X(DriverVersion, "cuDriverGetVersion", (int *))                                                                  \
     X(ErrorString, "cuGetErrorString", (int, const char **))                                                         \
     X(DeviceCount, "cuDeviceGetCount", (int *))                                                                      \
+    X(DeviceGet, "cuDeviceGet", (int *out_device, int index))                                                        \
     X(DeviceName, "cuDeviceGetName", (char *, int room, int device))                                                 \
     X(DeviceMemory, "cuDeviceTotalMem_v2", (size_t *, int device))                                                   \
     X(DeviceAttribute, "cuDeviceGetAttribute", (int *, int what, int device))                                        \

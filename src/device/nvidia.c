@@ -15,8 +15,8 @@
 struct sol_device {
     struct cuda cuda;
     cu_context context;
-    int index;
-    bool sync; /* waits for each command */
+    int number; /* as the driver counts them */
+    bool sync;  /* waits for each command */
 };
 struct sol_code {
     struct sol_device *device;
@@ -97,10 +97,21 @@ static sol_status nvidia_count(const struct sol_device_type *type, const struct 
     return SOL_OK;
 }
 
-static int64_t attribute(const struct cuda *cuda, int what, int index)
+/* Opens the driver and finds device `index`, as the driver counts them. */
+static sol_status find_device(const struct sol_host *host, int index, struct cuda *out, int *out_number,
+                              struct sol_failure *out_why)
 {
     int n = 0;
-    return cuda->DeviceAttribute(&n, what, index) ? 0 : n;
+    const char *why = open_driver(host, out, &n);
+    if (!why && index < n && !out->DeviceGet(out_number, index)) return SOL_OK;
+    return failure_set(out_why, SOL_ERR_UNSUPPORTED, "CUDA: there is no device %d%s%s", index, why ? ": " : "",
+                       why ? why : "");
+}
+
+static int64_t attribute(const struct cuda *cuda, int what, int number)
+{
+    int n = 0;
+    return cuda->DeviceAttribute(&n, what, number) ? 0 : n;
 }
 
 static sol_status nvidia_info(const struct sol_device_type *type, const struct sol_host *host, int index,
@@ -109,24 +120,21 @@ static sol_status nvidia_info(const struct sol_device_type *type, const struct s
     struct cuda cuda;
     char missing[300];
     size_t memory = 0;
-    int n = 0;
+    int number = 0;
     snprintf(out_info->name, sizeof out_info->name, "%s", type->name);
     nvidia_compiler(host, out_info->compiler, sizeof out_info->compiler, missing, sizeof missing);
     capability(host, out_info->arch, sizeof out_info->arch);
     out_info->f64 = 1;
     if (index < 0) return SOL_OK;
-    const char *why = open_driver(host, &cuda, &n);
-    if (why || index >= n)
-        return failure_set(out_why, SOL_ERR_UNSUPPORTED, "CUDA: there is no device %d%s%s", index, why ? ": " : "",
-                           why ? why : "");
-    if (!cuda.DeviceMemory(&memory, index)) out_info->memory = (int64_t)memory;
-    cuda.DeviceName(out_info->name, sizeof out_info->name, index);
-    snprintf(out_info->arch, sizeof out_info->arch, "sm_%d%d", (int)attribute(&cuda, CUDA_MAJOR, index),
-             (int)attribute(&cuda, CUDA_MINOR, index));
-    out_info->cores = (int32_t)attribute(&cuda, CUDA_CORES, index);
-    out_info->lanes = (int32_t)attribute(&cuda, CUDA_LANES, index);
-    out_info->group_items = (int32_t)attribute(&cuda, CUDA_GROUP_ITEMS, index);
-    out_info->group_bytes = attribute(&cuda, CUDA_GROUP_BYTES, index);
+    TRY(find_device(host, index, &cuda, &number, out_why));
+    if (!cuda.DeviceMemory(&memory, number)) out_info->memory = (int64_t)memory;
+    cuda.DeviceName(out_info->name, sizeof out_info->name, number);
+    snprintf(out_info->arch, sizeof out_info->arch, "sm_%d%d", (int)attribute(&cuda, CUDA_MAJOR, number),
+             (int)attribute(&cuda, CUDA_MINOR, number));
+    out_info->cores = (int32_t)attribute(&cuda, CUDA_CORES, number);
+    out_info->lanes = (int32_t)attribute(&cuda, CUDA_LANES, number);
+    out_info->group_items = (int32_t)attribute(&cuda, CUDA_GROUP_ITEMS, number);
+    out_info->group_bytes = attribute(&cuda, CUDA_GROUP_BYTES, number);
     return SOL_OK;
 }
 
@@ -145,7 +153,7 @@ static void leave(const struct sol_device *d)
 
 static void nvidia_close(struct sol_device *d)
 {
-    if (d->context) d->cuda.Release(d->index);
+    if (d->context) d->cuda.Release(d->number);
     free(d);
 }
 
@@ -154,18 +162,15 @@ static sol_status nvidia_open(const struct sol_device_type *type, const struct s
 {
     struct cuda cuda;
     char sync[8];
-    int n;
+    int number = 0;
     (void)type;
     *out_device = NULL;
-    const char *why = open_driver(host, &cuda, &n);
-    if (why || index >= n)
-        return failure_set(out_why, SOL_ERR_UNSUPPORTED, "CUDA: there is no device %d%s%s", index, why ? ": " : "",
-                           why ? why : "");
+    TRY(find_device(host, index, &cuda, &number, out_why));
     struct sol_device *d = calloc(1, sizeof *d);
     if (!d) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
     host->option(host->user, "nvidia.sync", sync, sizeof sync);
-    *d = (struct sol_device){.cuda = cuda, .index = index, .sync = !strcmp(sync, "1")};
-    const int error = cuda.Retain(&d->context, index);
+    *d = (struct sol_device){.cuda = cuda, .number = number, .sync = !strcmp(sync, "1")};
+    const int error = cuda.Retain(&d->context, number);
     if (error) {
         free(d);
         return fail(&cuda, out_why, error, "the context of the device", NULL);
@@ -231,7 +236,7 @@ static sol_status nvidia_find(struct sol_code *code, const char *function, void 
     const int error = d->cuda.Find(&f, code->module, function);
     /* more memory of a group than any kernel may have must be asked for; where a card has no more, launches say so */
     if (!error) {
-        const int most = (int)attribute(&d->cuda, CUDA_GROUP_BYTES_MOST, d->index);
+        const int most = (int)attribute(&d->cuda, CUDA_GROUP_BYTES_MOST, d->number);
         if (most > GROUP_BYTES) d->cuda.SetFunction(f, CUDA_FUNCTION_GROUP_BYTES_MOST, most);
     }
     leave(d);
@@ -288,6 +293,7 @@ static int launch(struct sol_stream *s, const struct sol_launch *l)
     bool none = false;
     if (!parameter) return CUDA_OUT_OF_MEMORY;
     for (int i = 0; i < 3; i++) {
+        if (l->groups[i] > INT32_MAX) error = CUDA_INVALID_VALUE;
         group[i] = (unsigned)l->groups[i];
         items[i] = MAX(l->items[i], 1u);
         none |= !group[i];
@@ -299,7 +305,7 @@ static int launch(struct sol_stream *s, const struct sol_launch *l)
         else
             parameter[n++] = (void *)(uintptr_t)(a->kind == SOL_ARG_POINTER ? (const void *)&a->pointer : a->value);
     }
-    if (!none)
+    if (!none && !error)
         error = s->device->cuda.Launch(l->kernel, group[0], group[1], group[2], items[0], items[1], items[2], shared,
                                        s->stream, parameter, NULL);
     if (parameter != few) free(parameter);

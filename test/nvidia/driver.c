@@ -359,6 +359,12 @@ API int cuDeviceGetCount(int *out)
     return 0;
 }
 
+API int cuDeviceGet(int *out, int index)
+{
+    *out = index;
+    return index < (int)setting("devices", 1) ? 0 : INVALID;
+}
+
 API int cuDeviceGetName(char *out, int room, int device)
 {
     (void)device;
