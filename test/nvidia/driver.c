@@ -334,12 +334,6 @@ API int cuInit(unsigned flags)
     return flags ? INVALID : 0;
 }
 
-API int cuDriverGetVersion(int *out)
-{
-    *out = 13000;
-    return 0;
-}
-
 API int cuGetErrorString(int error, const char **out)
 {
     *out = error == NO_MEMORY         ? "out of memory"
