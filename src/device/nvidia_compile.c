@@ -115,7 +115,7 @@ static sol_status rtc_compile(const struct rtc *rtc, const struct sol_code_text 
                               struct sol_failure *why)
 {
     char arch[100];
-    const char *const options[] = {arch, "--std=c++17", "-w", "-lineinfo"};
+    const char *const options[] = {arch, "--std=c++17", "-w", "-lineinfo"}; /* the last: for debugging */
     rtc_program program = NULL;
     size_t n = 0;
     snprintf(arch, sizeof arch, "--gpu-architecture=%s", text->arch);
