@@ -163,6 +163,14 @@ struct sol_heap_counts {
     int64_t waits, writes, reads, copies, runs, bytes;
 };
 void sol_heap_counts(struct sol_heap *h, struct sol_heap_counts *out_counts);
+/* Bytes of its device: those that SOL has of it (in use, or kept for later), the most so far, and all that there are
+ * (0: unknown). `reset` forgets the most before it is read. */
+struct sol_heap_memory {
+    int64_t reserved, most_reserved, total;
+};
+sol_status sol_heap_memory(struct sol_heap *h, int reset, struct sol_heap_memory *out_memory);
+/* Waits, and gives memory that is not in use back to the device. */
+sol_status sol_heap_trim(struct sol_heap *h);
 /* An event of a heap happens when everything is done that the heap was asked for before. `record` makes one. What a
  * heap is asked for behind `after` begins after the event, which may be of another device; if what is in front of the
  * event fails, so does this. sol_event_wait waits for it on the host, and reports what failed there. sol_event_between

@@ -89,6 +89,22 @@ static const char *wait_at(int device)
     return h ? message(sol_heap_wait(h)) : NULL;
 }
 
+static const char *memory_at(int device, int reset, int64_t *out_reserved, int64_t *out_most, int64_t *out_total)
+{
+    struct sol_heap *h;
+    struct sol_heap_memory m = {0};
+    sol_status status = heap_at(device, &h);
+    if (!status) status = sol_heap_memory(h, reset, &m);
+    *out_reserved = m.reserved, *out_most = m.most_reserved, *out_total = m.total;
+    return message(status);
+}
+
+static const char *trim_at(int device)
+{
+    struct sol_heap *h = atomic_load(&native.heap[device]);
+    return h ? message(sol_heap_trim(h)) : NULL;
+}
+
 static const char *record_at(int device, void **event)
 {
     struct sol_heap *h;
@@ -290,6 +306,8 @@ static PyObject *begin(PyObject *self, PyObject *args)
                                        .copy = copy_at,
                                        .fill = fill_at,
                                        .wait = wait_at,
+                                       .memory = memory_at,
+                                       .trim = trim_at,
                                        .record = record_at,
                                        .after = after_at,
                                        .event_wait = event_wait,

@@ -199,6 +199,25 @@ void sol_heap_free(struct sol_heap *h, uint64_t p)
     lock_give(&h->lock);
 }
 
+sol_status sol_heap_trim(struct sol_heap *h)
+{
+    TRY(sol_heap_wait(h));
+    memory_empty_pool(h->dev);
+    return SOL_OK;
+}
+
+sol_status sol_heap_memory(struct sol_heap *h, int reset, struct sol_heap_memory *out_memory)
+{
+    struct sol_device_info info;
+    TRY(dev_info(h->dev, &info));
+    lock_take(&h->dev->lock, NULL, NULL);
+    if (reset) h->dev->most_reserved = h->dev->reserved;
+    *out_memory = (struct sol_heap_memory){
+        .reserved = h->dev->reserved, .most_reserved = h->dev->most_reserved, .total = info.memory};
+    lock_give(&h->dev->lock);
+    return SOL_OK;
+}
+
 /* -- commands */
 
 sol_status sol_heap_write(struct sol_heap *h, uint64_t to, const void *data, int64_t bytes)

@@ -73,6 +73,7 @@ struct dev {
     int idle_first, idle_n;
     struct spare *spare;
     int64_t bytes;
+    int64_t reserved, most_reserved; /* bytes that the device gave: those in use and the pool */
     struct queue *queues;  /* idle */
     struct queue *hanging; /* given back, but the device has not ended their commands */
     int nhanging;          /* all such queues */

@@ -70,6 +70,14 @@ static struct spare *from_pool(struct dev *dev, int64_t bytes)
     return found;
 }
 
+static void to_device(struct dev *dev, sol_ptr raw, int64_t bytes)
+{
+    dev->type->free(dev->device, raw);
+    lock_take(&dev->lock, NULL, NULL);
+    dev->reserved -= bytes;
+    lock_give(&dev->lock);
+}
+
 void memory_empty_pool(struct dev *dev)
 {
     lock_take(&dev->lock, NULL, NULL);
@@ -78,20 +86,24 @@ void memory_empty_pool(struct dev *dev)
     lock_give(&dev->lock);
     for (struct spare *s = list, *next; s; s = next) {
         next = s->next;
-        dev->type->free(dev->device, s->raw);
+        to_device(dev, s->raw, s->bytes);
         ctx_free(dev->ctx, s);
     }
 }
 
 static sol_status from_device(struct dev *dev, int64_t bytes, sol_ptr *out_raw, struct sol_failure *out_why)
 {
+    sol_status status = dev->type->alloc(dev->device, bytes, out_raw, out_why);
+    if (status == SOL_ERR_NOMEM) {
+        memory_empty_pool(dev);
+        status = dev->type->alloc(dev->device, bytes, out_raw, out_why);
+    }
     lock_take(&dev->lock, NULL, NULL);
     dev->counts.commands[SOL_COMMAND_ALLOC]++;
+    if (!status) dev->reserved += bytes;
+    dev->most_reserved = MAX(dev->most_reserved, dev->reserved);
     lock_give(&dev->lock);
-    sol_status status = dev->type->alloc(dev->device, bytes, out_raw, out_why);
-    if (status != SOL_ERR_NOMEM) return status;
-    memory_empty_pool(dev);
-    return dev->type->alloc(dev->device, bytes, out_raw, out_why);
+    return status;
 }
 
 int64_t memory_bytes(struct dev *dev, sol_ptr p)
@@ -158,7 +170,7 @@ void memory_drop(struct dev *dev, sol_ptr p)
     }
     lock_give(&dev->lock);
     if (!m.raw) ctx_free(dev->ctx, spare);
-    if (m.raw && !spare) dev->type->free(dev->device, m.raw);
+    if (m.raw && !spare) to_device(dev, m.raw, m.bytes);
 }
 
 sol_status dev_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_p)

@@ -58,6 +58,17 @@ def test_training(tmp_path: Path) -> None:
     assert (tmp_path / "curves.svg").read_text().count("<polyline") == 4
 
 
+def test_training_in_two_processes() -> None:
+    printed = output_of(
+        [sys.executable, str(ROOT / "examples/train_distributed.py"), "--steps", "10"],
+        SOL_DEVICE="far",
+        SOL_AUTOTUNE="off",
+    )
+    assert float(printed.split()[-1]) < 1e-6, printed
+    first, last = map(float, re.findall(r"\d\.\d{4}", printed)[:2])
+    assert last < first, printed
+
+
 def test_any_size(tmp_path: Path) -> None:
     printed = output_of(
         [sys.executable, str(ROOT / "examples/any_size.py"), "--folder", str(tmp_path / "s")], SOL_AUTOTUNE="off"

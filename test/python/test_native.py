@@ -373,6 +373,56 @@ def test_two_devices(run):
     )
 
 
+ACCELERATOR = """
+    a, before = torch.accelerator, torch.accelerator.memory_allocated()
+    a.reset_peak_memory_stats()
+    x = torch.zeros(1 << 20, device="sol")
+    y = x.clone()
+    assert a.memory_allocated() == before + (8 << 20) == torch.sol.memory_allocated()
+    del y
+    assert a.memory_allocated() == before + (4 << 20) and a.max_memory_allocated() == before + (8 << 20)
+    a.reset_peak_memory_stats()
+    assert a.max_memory_allocated() == before + (4 << 20)
+    stats = a.memory_stats()
+    assert stats["allocated_bytes.all.freed"] >= 4 << 20 and stats["allocation.all.current"] > 0, stats
+    kept = a.memory_reserved()
+    assert a.max_memory_reserved() >= kept >= before + (8 << 20)
+    a.empty_cache()
+    assert a.memory_reserved() <= kept - (4 << 20)
+    free, total = a.get_memory_info()
+    assert 0 < free < total
+    assert torch.float32 in a.get_device_capability()["supported_dtypes"]
+    stream = a.current_stream()
+    a.set_stream(stream)
+    event = stream.record_event()
+    event.synchronize()
+    assert event.query() and stream.query() and stream == torch.Stream(device="sol")
+    a.synchronize()
+    p = torch.randn(3, 4).pin_memory()
+    assert p.is_pinned() and p[1:].is_pinned() and not torch.randn(3).is_pinned() and not x.is_pinned()
+    assert torch.equal(p.to("sol", non_blocking=True).cpu(), p)
+"""
+
+
+@pytest.mark.parametrize("env", DEVICES[::2])
+def test_accelerator(run, env):
+    run(ACCELERATOR, env)
+
+
+def test_the_current_device(run):
+    run(
+        """
+        a = torch.accelerator
+        a.set_device_index(1)
+        assert a.current_device_index() == 1 == torch.zeros(1, device="sol").device.index
+        a.set_device_index(0)
+        with a.device_index(1):
+            assert a.current_device_index() == 1
+        assert a.current_device_index() == 0
+        """
+    )
+
+
 def test_copies_do_not_wait(run):
     run(
         """

@@ -15,7 +15,7 @@ import torch
 from ... import _core, log
 
 HERE = Path(__file__).parent
-SOURCES = ("native.h", "native.cpp")
+SOURCES = ("native.h", "memory.hpp", "collectives.hpp", "native.cpp")
 COMPILERS = ("c++", "g++", "clang++")
 MOST_LINES = 20  # of a compiler's log
 
@@ -26,7 +26,8 @@ def flags() -> list[str]:
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     include = [f"-I{at / 'include'}", f"-I{at / 'include/torch/csrc/api/include'}"]
     link = [f"-L{at / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch"]
-    return ["-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", abi, *include, *link]
+    parts = ["-DSOL_DISTRIBUTED"] if torch.distributed.is_available() else []
+    return ["-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-w", abi, *parts, *include, *link]
 
 
 def compiler() -> str:

@@ -99,8 +99,33 @@ def counts(where: Any = None) -> dict[str, int]:
 
 
 def memory_allocated(where: Any = None) -> int:
-    """Bytes of the device that are allocated now."""
-    return counts(where)["bytes"]
+    """Bytes of the device that tensors have now."""
+    return torch.accelerator.memory_allocated(_index(where))
+
+
+def max_memory_allocated(where: Any = None) -> int:
+    """The most bytes that tensors had."""
+    return torch.accelerator.max_memory_allocated(_index(where))
+
+
+def memory_reserved(where: Any = None) -> int:
+    """Bytes that SOL has of the device: those of tensors and networks, and what it keeps for later."""
+    return torch.accelerator.memory_reserved(_index(where))
+
+
+def reset_peak_memory_stats(where: Any = None) -> None:
+    """Makes what is allocated now the most."""
+    torch.accelerator.reset_peak_memory_stats(_index(where))
+
+
+def memory_stats(where: Any = None) -> dict[str, Any]:
+    """Numbers and bytes of tensors, and what SOL has of the device."""
+    return torch.accelerator.memory_stats(_index(where))
+
+
+def empty_cache() -> None:
+    """Gives memory that is not in use back to the devices."""
+    torch.accelerator.empty_cache()
 
 
 def fallbacks() -> dict[str, int]:

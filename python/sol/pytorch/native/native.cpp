@@ -27,86 +27,12 @@
 #include <cstring>
 #include <numeric>
 
-#include "native.h"
-
-// Of Python, whose headers need not be installed.
-extern "C" int PyGILState_Check(void);
-extern "C" void *PyEval_SaveThread(void);
-extern "C" void PyEval_RestoreThread(void *state);
+#include "memory.hpp"
+#ifdef SOL_DISTRIBUTED
+#include "collectives.hpp"
+#endif
 
 namespace {
-
-constexpr auto SOL = c10::DeviceType::PrivateUse1;
-const sol_native *native;
-thread_local c10::DeviceIndex current = 0;
-
-// Other threads of Python go on while this one waits.
-struct WithoutGil {
-    void *state = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
-    ~WithoutGil()
-    {
-        if (state) PyEval_RestoreThread(state);
-    }
-};
-
-template <class Call> void device(Call call)
-{
-    const char *error;
-    {
-        WithoutGil without;
-        error = call();
-    }
-    TORCH_CHECK(!error, error);
-}
-
-c10::DeviceIndex index_of(c10::Device d)
-{
-    const auto index = d.index() < 0 ? current : d.index();
-    TORCH_CHECK(index < native->devices, "device sol:", int(index), ": there are ", native->devices,
-                " of this type (sol.devices() lists them)");
-    return index;
-}
-
-// -- memory
-
-struct Memory {
-    int device;
-    uint64_t p;
-};
-
-void free_memory(void *context)
-{
-    auto *m = static_cast<Memory *>(context);
-    WithoutGil without;
-    native->free(m->device, m->p);
-    delete m;
-}
-
-uint64_t place(const void *p)
-{
-    return reinterpret_cast<uint64_t>(p);
-}
-
-struct Allocator final : c10::Allocator {
-    c10::DataPtr allocate(size_t bytes) override
-    {
-        const c10::Device d(SOL, current);
-        uint64_t p = 0;
-        if (!bytes) return {nullptr, d};
-        device([&] { return native->alloc(current, int64_t(bytes), &p); });
-        return {reinterpret_cast<void *>(p), new Memory{current, p}, &free_memory, d};
-    }
-    c10::DeleterFnPtr raw_deleter() const override
-    {
-        return nullptr; // the address alone does not say which device it is on
-    }
-    void copy_data(void *to, const void *from, size_t bytes) const override
-    {
-        device([&] { return native->copy(current, place(to), place(from), int64_t(bytes)); });
-    }
-};
-Allocator allocator;
-REGISTER_ALLOCATOR(SOL, &allocator);
 
 // -- the current device. Each has one stream, in which all its work happens in order.
 
@@ -125,6 +51,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         if (d.index() >= 0) current = d.index();
     }
     c10::DeviceIndex deviceCount() const noexcept override { return c10::DeviceIndex(native->devices); }
+    c10::DeviceCapability getDeviceCapability(c10::Device) const override
+    {
+        c10::DeviceCapability all;
+        auto &type = all.capability_data.supported_scalar_types;
+        type.has_QInt8 = type.has_QUInt8 = type.has_QInt32 = type.has_QUInt4x2 = type.has_QUInt2x4 = 0;
+        return all;
+    }
     void synchronizeDevice(c10::DeviceIndex i) const override
     {
         device([&] { return native->wait(index_of({SOL, i})); });
@@ -205,7 +138,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     }
     c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex i) const override { return exchangeDevice(i); }
     at::Device getDeviceFromPtr(void *) const override { return {SOL, current}; }
-    at::Allocator *getPinnedMemoryAllocator() const override { return c10::GetAllocator(c10::DeviceType::CPU); }
+    bool isPinnedPtr(const void *p) const override { return pinned.has(p); }
+    at::Allocator *getPinnedMemoryAllocator() const override { return &pinned; }
     const at::Generator &getDefaultGenerator(c10::DeviceIndex i) const override
     {
         static std::vector<at::Generator> all = [] {
@@ -547,7 +481,11 @@ TORCH_LIBRARY_IMPL(_, PrivateUse2, m)
 extern "C" __attribute__((visibility("default"))) void sol_native_begin(const sol_native *table)
 {
     native = table;
+    allocator.stats.resize(size_t(table->devices));
     at::RegisterPrivateUse1HooksInterface(&hooks);
+#ifdef SOL_DISTRIBUTED
+    begin_collectives();
+#endif
 }
 
 extern "C" __attribute__((visibility("default"))) int sol_native_current(void)

@@ -15,6 +15,9 @@ struct sol_native {
     const char *(*copy)(int device, uint64_t to, uint64_t from, int64_t bytes);
     const char *(*fill)(int device, uint64_t to, int value, int64_t bytes);
     const char *(*wait)(int device);
+    /* In bytes: what SOL has of the device, the most so far (which `reset` forgets), and all of it (0: unknown). */
+    const char *(*memory)(int device, int reset, int64_t *out_reserved, int64_t *out_most, int64_t *out_total);
+    const char *(*trim)(int device); /* waits, and gives back what is not in use */
     /* Events (sol_heap_record). `record` frees what was in *event. */
     const char *(*record)(int device, void **event);
     const char *(*after)(int device, void *event);

@@ -1,7 +1,10 @@
-"""What torch.nn.DataParallel needs of PyTorch's extension, for tensors of torch.device("sol"): copies to several devices and back.
+"""Training on several devices, for tensors of torch.device("sol").
 
-PyTorch has these functions for CUDA only, and builds without CUDA lack them. `begin` puts functions in their place that leave
-tensors of other devices to PyTorch's. Devices are numbers.
+torch.nn.DataParallel needs functions of PyTorch's extension that copy to several devices and back. PyTorch has them for CUDA
+only, and builds without CUDA lack them. `begin` puts functions in their place that leave tensors of other devices to
+PyTorch's. Devices are numbers.
+
+torch.distributed finds the backend gloo for these tensors: collectives.hpp gives it copies on the host.
 """
 
 from __future__ import annotations
@@ -51,10 +54,16 @@ def _choice(ours: Callable[..., Any], theirs: Callable[..., Any] | None) -> Call
 
 
 def begin() -> None:
-    """Makes DataParallel work on this device."""
+    """Makes DataParallel and torch.distributed work on this device."""
     for ours in (_scatter, _gather, _broadcast, _broadcast_coalesced):
         name = ours.__name__
         setattr(torch._C, name, _choice(ours, getattr(torch._C, name, None)))
+    if torch.distributed.is_available():
+        backend = torch.distributed.Backend
+        backend.default_device_backend_map.setdefault(NATIVE, backend.GLOO)
+        for name in (backend.GLOO, backend.MPI):  # which compute on the host
+            if NATIVE not in backend.backend_capability[name]:
+                backend.backend_capability[name].append(NATIVE)
 
 
 __all__ = ["begin"]
