@@ -74,9 +74,9 @@ struct dev {
     struct spare *spare;
     int64_t bytes;
     int64_t reserved, most_reserved; /* bytes that the device gave: those in use and the pool */
-    struct queue *queues;  /* idle */
-    struct queue *hanging; /* given back, but the device has not ended their commands */
-    int nhanging;          /* all such queues */
+    struct queue *queues;            /* idle */
+    struct queue *hanging;           /* given back, but the device has not ended their commands */
+    int nhanging;                    /* all such queues */
     struct dev_counts counts;
 };
 int64_t dev_limit(const struct dev *dev); /* ns that a command may take (key device::timeout); 0: any time */

@@ -541,6 +541,74 @@ def test_steps_of_training_do_not_wait(run, foreach):
     )
 
 
+def test_a_list_of_tensors_is_one_network(run):
+    run(
+        """
+        def lists(n=3):
+            torch.manual_seed(2)
+            host = [[torch.rand(2, k + 1) + 0.5 for k in range(12)] + [torch.rand(()) + 0.5] for _ in range(n)]
+            return host, [[t.to("sol") for t in l] for l in host]
+
+        calls = (
+            lambda x, y, z: torch._foreach_add_(x, y, alpha=-0.3), lambda x, y, z: torch._foreach_sub(x, y),
+            lambda x, y, z: torch._foreach_mul_(x, 0.9), lambda x, y, z: torch._foreach_mul(x, [0.1 * k for k in range(13)]),
+            lambda x, y, z: torch._foreach_div_(x, [float(k + 1) for k in range(13)]), lambda x, y, z: torch._foreach_div(x, y),
+            lambda x, y, z: torch._foreach_addcmul_(x, y, z, 0.1), lambda x, y, z: torch._foreach_addcdiv(x, y, z, -0.1),
+            lambda x, y, z: torch._foreach_addcdiv_(x, y, z, [0.1 * k for k in range(13)]),
+            lambda x, y, z: torch._foreach_lerp_(x, y, 0.25), lambda x, y, z: torch._foreach_lerp(x, y, 0.75),
+            lambda x, y, z: torch._foreach_sqrt_(x), lambda x, y, z: torch._foreach_pow(x, 2),
+            lambda x, y, z: torch._foreach_maximum_(x, y), lambda x, y, z: torch._foreach_clamp_max(x, 0.7),
+            lambda x, y, z: torch._foreach_norm(x), lambda x, y, z: torch._foreach_mul_(x, torch.tensor(3.0)),
+        )
+        for i, call in enumerate(calls):
+            host, there = lists()
+            call(*there)
+            host, there = lists()
+            torch.sol.synchronize()
+            before = torch.sol.counts()["runs"]
+            got, expected = call(*there), call(*host)
+            torch.sol.synchronize()
+            assert torch.sol.counts()["runs"] == before + 1, i
+            got, expected = (there[0], host[0]) if expected is None else (got, expected)
+            for a, b in zip(got, expected, strict=True):
+                assert a.shape == b.shape and a.stride() == b.stride()
+                torch.testing.assert_close(a.cpu(), b, rtol=1e-6, atol=1e-6, msg=f"call {i}")
+        # other forms: tensor by tensor
+        host, there = lists()
+        for x, y, z in (host, there):
+            x[0], y[1], z[2] = x[0].t(), y[1][:1], torch.zeros(0)
+            torch._foreach_add_(x[:2], [y[0].t(), y[1]], alpha=2)
+            torch._foreach_mul_([torch.arange(3, device=x[0].device)], 2)
+        for a, b in zip(there[0], host[0], strict=True):
+            torch.testing.assert_close(a.cpu(), b)
+        many = [torch.ones(3, device="sol") for _ in range(150)]
+        torch._foreach_add_(many, 1.0)
+        assert all(t.tolist() == [2, 2, 2] for t in many) and not torch.sol.fallbacks(), torch.sol.fallbacks()
+        """
+    )
+
+
+def test_element_wise_operators_have_one_network_for_all_sizes(run):
+    run(
+        """
+        from sol.pytorch.native import eager
+        calls = (
+            lambda x, y: x + y, lambda x, y: x.mul_(y), lambda x, y: x.add_(y, alpha=0.5), lambda x, y: x.clamp_(0),
+            lambda x, y: torch.add(x, y, out=torch.empty_like(x)), lambda x, y: torch.eq(x, y, out=torch.empty_like(x)),
+        )
+        for call in calls:
+            for k in (5, 77, 1000):
+                x = torch.linspace(-1, 1, k)
+                there, other = x.to("sol"), x.flip(0).to("sol")
+                before = len(eager._known)
+                torch.testing.assert_close(call(there, other).cpu(), call(x.clone(), x.flip(0)))
+                assert k == 5 or len(eager._known) == before
+        torch.sol.reset_fallbacks()
+        assert torch.arange(2, 9, 3, device="sol").tolist() == [2, 5, 8] and not torch.sol.fallbacks()
+        """
+    )
+
+
 def test_optimized_sizes_and_random_numbers(run):
     run(
         OPTIMIZED
@@ -629,6 +697,43 @@ def test_optimized_goes_on_after_a_failure(run):
     assert failures and good > 10, (failures, good)
         """,
         {**FAR, "SOL_DEVICE_OPTIONS": "far.fail=100"},
+    )
+
+
+def test_transparent_copies_are_counted(run):
+    """Models and data on the host: a call copies its inputs, its outputs and what changed."""
+    run(
+        """
+        def moved(call, n=1):
+            torch.sol.synchronize()
+            before = torch.sol.counts()
+            for _ in range(n):
+                call()
+            torch.sol.synchronize()
+            return tuple(torch.sol.counts()[k] - before[k] for k in ("writes", "reads"))
+
+        m = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)).eval()
+        x = torch.randn(5, 6)
+        fast = sol.optimize(m, x)
+        ema = torch.optim.swa_utils.AveragedModel(m, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+        averaged = sol.optimize(ema.module.eval(), x)
+        with torch.no_grad():
+            call, other = lambda: fast(x), lambda: averaged(x)
+            call(), other()
+            assert moved(call, 10) == (10, 10) == moved(other, 10)  # x, and the result
+            m[3].bias.add_(1)
+            assert moved(call) == (2, 1) and moved(call) == (1, 1) and moved(other) == (1, 1)
+            for p in m.parameters():
+                p.mul_(0.9)
+            writes, reads = moved(call)
+            assert 2 <= writes <= CHANGED and reads == 1, writes
+            assert moved(call) == (1, 1)
+            m.load_state_dict(copy.deepcopy(m.state_dict()))
+            assert moved(call)[0] <= CHANGED and moved(call) == (1, 1)
+            ema.update_parameters(m)
+            assert 2 <= moved(other)[0] <= CHANGED and moved(other) == (1, 1) == moved(call)
+            torch.testing.assert_close(fast(x), nn.Module.__call__(copy.deepcopy(m), x))
+        """.replace("CHANGED", "3")
     )
 
 

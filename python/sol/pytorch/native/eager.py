@@ -17,18 +17,17 @@ from torch.utils import _pytree as pytree
 
 from sol import _core, log
 
-from . import module, single
+from . import foreach, module, single
+from .scalars import scalar
 from .single import AT_LAUNCH, Form, Single
 
 aten = torch.ops.aten
 NATIVE = "sol"
-MOST_NUMBERS = 1 << 12  # that stay on the devices for later calls
 _HOST = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse2)  # where native.cpp has the kernels of the processor
 
 _known: dict[Any, Single | str] = {}  # calls by key; a text: why SOL rejects it
 _operators: dict[Any, _Operator] = {}
 _sizes: dict[Any, list[Any]] = {}  # of results that `out=` is too small for
-_numbers: dict[Any, torch.Tensor] = {}
 _gaps: set[Any] = set()  # keys of calls whose tensors with gaps are copied first
 
 # What PyTorch calls on a device that is not its own, and what it calls elsewhere
@@ -134,7 +133,7 @@ class _Call:
         if type(given) is not float:
             return
         wide = any(t.dtype == torch.float64 for t in self.tensors)
-        t = _number(given, torch.float64 if wide else torch.float32, self.device)
+        t = scalar(given, torch.float64 if wide else torch.float32, self.device)
         if name in self.kwargs:
             self.kwargs = {**self.kwargs, name: t}
         else:
@@ -152,7 +151,7 @@ class _Call:
                 raise RuntimeError(
                     f"{self.of.name}: Expected all tensors to be on the same device, but found {self.device} and {t.device}"
                 )
-            self.tensors[i] = t.to(self.device) if t.ndim else _number(t.item(), self._type(t), self.device)
+            self.tensors[i] = t.to(self.device) if t.ndim else scalar(t.item(), self._type(t), self.device)
 
     def _type(self, t: torch.Tensor) -> torch.dtype:
         """The type of a scalar. Numbers of Python take part with the type that they are used in."""
@@ -190,17 +189,6 @@ def _lies_dense(t: torch.Tensor) -> bool:
 def _can_read(t: torch.Tensor) -> bool:
     """Whether a network can read a tensor where it lies."""
     return _lies_dense(t) or single.gaps(tuple(t.shape), t.stride()) is not None
-
-
-def _number(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A scalar on a device."""
-    key = value.hex() if type(value) is float else (type(value), value), dtype, device
-    found = _numbers.get(key)
-    if found is None:
-        if len(_numbers) >= MOST_NUMBERS:
-            _numbers.clear()
-        found = _numbers[key] = torch.tensor(value, dtype=dtype).to(device)
-    return found
 
 
 def _convolution_backward(*args: Any) -> Any:
@@ -421,5 +409,7 @@ def begin() -> list[torch.library.Library]:
     some.impl("convolution_overrideable", functools.partial(run, aten.convolution_overrideable.default), "PrivateUse1")
     some.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse1")
     ours.impl("copy", _copy, "PrivateUse1")
+    for name, each in foreach.operators():
+        some.impl(name, each.run, "PrivateUse1")
     some.impl("record_stream", lambda t, stream: None, "PrivateUse1")  # a device has one
     return [every, some, ours]

@@ -68,7 +68,8 @@ def _scaled(op: Any) -> Callable[..., Any]:
     return lambda x, y, *, alpha: op(x, aten.mul.Tensor(y, alpha))
 
 
-def _lerp(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def lerp(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """As PyTorch's kernels round it."""
     d = aten.sub.Tensor(y, x)
     near = aten.add.Tensor(x, aten.mul.Tensor(d, weight))
     rest = aten.sub.Tensor(y, aten.mul.Tensor(d, aten.rsub.Scalar(weight, 1.0)))
@@ -86,7 +87,7 @@ AT_LAUNCH: dict[Any, tuple[str, Callable[..., Any]]] = {
         "value",
         lambda x, y, z, *, value: aten.add.Tensor(x, aten.div.Tensor(aten.mul.Tensor(y, value), z)),
     ),
-    aten.lerp.Scalar: ("weight", _lerp),
+    aten.lerp.Scalar: ("weight", lerp),
     aten.fill.Scalar: ("value", lambda x, value: aten.fill.Tensor(x, aten._to_copy.default(value, dtype=x.dtype))),
 }
 
@@ -370,7 +371,9 @@ def _into(record: _Record, target: torch.Tensor, value: torch.Tensor) -> torch.T
     if tuple(target.shape) != tuple(value.shape):
         with record:
             value = aten.expand.default(value, target.shape)
-    strides = target.stride() if is_dense(tuple(target.shape), target.stride()) else row_major(target.shape)
+    sized = any(isinstance(n, torch.SymInt) for n in target.shape)  # one dimension, without gaps
+    dense = sized or is_dense(tuple(target.shape), target.stride())
+    strides = target.stride() if dense else row_major(target.shape)
     laid = torch.empty_strided(target.shape, strides, dtype=target.dtype, device=HOST)
     record.add(aten._to_copy.default, (value,), {"dtype": target.dtype}, laid)
     return laid
@@ -427,4 +430,17 @@ def _form(layout: Layout, dtype: torch.dtype) -> Form:
     return tuple(map(forms.form, layout.shape)), tuple(map(forms.form, layout.strides)), dtype
 
 
-__all__ = ["AT_LAUNCH", "REJECTIONS", "Form", "Output", "Replay", "Single", "functional", "gaps", "is_dense", "make"]
+__all__ = [
+    "AT_LAUNCH",
+    "REJECTIONS",
+    "Form",
+    "Output",
+    "Rejected",
+    "Replay",
+    "Single",
+    "functional",
+    "gaps",
+    "is_dense",
+    "lerp",
+    "make",
+]

@@ -168,15 +168,20 @@ def out_of_place(name: str) -> str | None:
     return f"{space}.{function[:-1]}.{overload}"
 
 
+_OPTIONS = ("dtype", "layout", "device", "pin_memory")  # of new tensors: with `out=`, they are as that tensor has them
+
+
 def without_out(target: Any) -> Any:
-    """The overload without `out=`: aten.div.out -> aten.div.Tensor. None: there is no `out`."""
+    """The overload without `out=`: aten.div.out -> aten.div.Tensor, aten.arange.start_out -> aten.arange.start_step. None: there
+    is no `out`."""
     arguments = target._schema.arguments
     if not arguments or not arguments[-1].is_out:
         return None
     plain = [(a.name, str(a.type)) for a in arguments if not a.is_out]
     for name in target.overloadpacket.overloads():
         other = getattr(target.overloadpacket, name)
-        if [(a.name, str(a.type)) for a in other._schema.arguments] == plain:
+        given = [a for a in other._schema.arguments if a.name not in _OPTIONS]
+        if not any(a.is_out for a in given) and [(a.name, str(a.type)) for a in given] == plain:
             return other
     return None
 
