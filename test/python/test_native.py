@@ -604,7 +604,15 @@ def test_element_wise_operators_have_one_network_for_all_sizes(run):
                 torch.testing.assert_close(call(there, other).cpu(), call(x.clone(), x.flip(0)))
                 assert k == 5 or len(eager._known) == before
         torch.sol.reset_fallbacks()
-        assert torch.arange(2, 9, 3, device="sol").tolist() == [2, 5, 8] and not torch.sol.fallbacks()
+        assert torch.arange(2, 9, 3, device="sol").tolist() == [2, 5, 8]
+        assert torch.ones(4, device="sol").sum().item() == 4 and not torch.sol.fallbacks(), torch.sol.fallbacks()
+        whole = torch.ones(3, dtype=torch.int64, device="sol")
+        for call in (lambda: torch.add(there, there, out=whole), lambda: torch._foreach_mul_([whole], 0.5), lambda: whole.mul_(0.5)):
+            try:
+                call()
+                raise AssertionError("expected an error")
+            except RuntimeError as e:
+                assert "can't be cast" in str(e), e
         """
     )
 

@@ -286,6 +286,8 @@ def _made(call: _Call) -> Single | str | list[Any] | None:
     except single.Sizes as e:
         _sizes[call.key] = e.sizes
         return e.sizes
+    except single.Uncast:
+        raise
     except Exception as e:
         if call.flat:
             log.debug(f"{call.of.name}: each new size is compiled: {e}")

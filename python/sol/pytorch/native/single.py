@@ -175,6 +175,14 @@ def _seen(base: torch.Tensor, shape: Sequence[int], at: Gaps) -> torch.Tensor:
     return aten.expand.default(view, shape)
 
 
+class Uncast(RuntimeError):
+    """A result cannot be written into a tensor of this type."""
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 class Sizes(Exception):
     """The tensors that results are to be written into have other sizes than these."""
 
@@ -368,6 +376,10 @@ def _fake(form: Form, size: Any) -> torch.Tensor:
 
 def _into(record: _Record, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """The value in the type of the tensor that it is written into, and in its layout unless that has gaps."""
+    if not torch.can_cast(value.dtype, target.dtype):
+        raise Uncast(
+            f"result type {_named(value.dtype)} can't be cast to the desired output type {_named(target.dtype)}"
+        )
     if tuple(target.shape) != tuple(value.shape):
         with record:
             value = aten.expand.default(value, target.shape)
@@ -438,6 +450,7 @@ __all__ = [
     "Rejected",
     "Replay",
     "Single",
+    "Uncast",
     "functional",
     "gaps",
     "is_dense",

@@ -180,8 +180,8 @@ def without_out(target: Any) -> Any:
     plain = [(a.name, str(a.type)) for a in arguments if not a.is_out]
     for name in target.overloadpacket.overloads():
         other = getattr(target.overloadpacket, name)
-        given = [a for a in other._schema.arguments if a.name not in _OPTIONS]
-        if not any(a.is_out for a in given) and [(a.name, str(a.type)) for a in given] == plain:
+        given = [(a.name, str(a.type)) for a in other._schema.arguments]
+        if plain in (given, [a for a in given if a[0] not in _OPTIONS]):
             return other
     return None
 
