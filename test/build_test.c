@@ -224,16 +224,11 @@ static sol_status reject(void *user, const char *text, const void **out_data, si
 static void code_that_a_device_rejects(void **state)
 {
     struct place *p = *state;
-    const void *data;
-    size_t bytes;
+    struct code_blob blob;
     struct arena *a = arena_create(p->ctx);
-    const struct code_request r = {.device = "opencl",
-                                   .arch = "one",
-                                   .text = "here_is_an_error",
-                                   .extension = "cl",
-                                   .make = reject,
-                                   .user = p->ctx};
-    assert_int_equal(build_code(p->ctx, a, &r, &data, &bytes), SOL_ERR_COMPILER);
+    const struct code_request r = {
+        .device = "opencl", .arch = "one", .extension = "cl", .make = reject, .user = p->ctx};
+    assert_int_equal(build_code(p->ctx, a, &r, "here_is_an_error", &blob), SOL_ERR_COMPILER);
     const char *kept =
         strstr(sol_error(p->ctx), "line 1: what is here_is_an_error\nThe source, with this message at its end, "
                                   "is kept in /");
@@ -242,6 +237,55 @@ static void code_that_a_device_rejects(void **state)
     shell("grep -q '^here_is_an_error' '%s'/opencl/source/rejected_*.cl", p->cache);
     shell("grep -q '^line 1: what is' '%s'/opencl/source/rejected_*.cl", p->cache);
     arena_destroy(a);
+}
+
+/* The code is its text. */
+static sol_status keep_text(void *user, const char *text, const void **out_data, size_t *out_bytes)
+{
+    int *made = user;
+    ++*made;
+    *out_data = text;
+    *out_bytes = strlen(text) + 1;
+    return SOL_OK;
+}
+
+/* Builds the kernels of these letters, and checks that each is in the code that it is said to be in. */
+static void build_letters(struct place *p, const struct code_request *r, const char *letters, int made, int blobs)
+{
+    struct arena *a = arena_create(p->ctx);
+    struct source_text kernel[8];
+    struct code_kernels found;
+    const int n = (int)strlen(letters);
+    for (int i = 0; i < n; i++)
+        kernel[i] = (struct source_text){
+            .header = "sol/opencl.h", .body = arena_printf(a, "kernel void @KERNEL_0() { letter_%c(); }", letters[i])};
+    assert_int_equal(build_kernels(p->ctx, a, r, n, kernel, &found), SOL_OK);
+    assert_int_equal(found.made, made);
+    assert_int_equal(found.blobs.n, blobs);
+    for (int i = 0; i < n; i++) {
+        const struct code_kernel *k = &found.kernel[i];
+        const char *text = found.blobs.at[k->blob].data;
+        const char *at = strstr(text, arena_printf(a, "kernel void %s_0() { letter_%c(); }", k->symbol, letters[i]));
+        assert_non_null(at);
+    }
+    arena_destroy(a);
+}
+
+/* Networks share code of kernels: what is missing becomes one text, and is found by each of its kernels. */
+static void kernels_of_a_device(void **state)
+{
+    struct place *p = *state;
+    int made = 0;
+    struct code_request r = {.device = "opencl", .arch = "one", .extension = "cl", .make = keep_text, .user = &made};
+    build_letters(p, &r, "", 0, 0);
+    build_letters(p, &r, "ab", 2, 1);
+    build_letters(p, &r, "bacb", 1, 2);
+    build_letters(p, &r, "cab", 0, 2);
+    build_letters(p, &r, "c", 0, 1);
+    assert_int_equal(made, 2);
+    r.arch = "another";
+    build_letters(p, &r, "cc", 1, 1);
+    assert_int_equal(made, 3);
 }
 
 static void compilers_that_fail(void **state)
@@ -344,6 +388,7 @@ int main(void)
         TEST(code_that_the_compiler_rejects),
         TEST(headers_are_those_of_the_tree),
         TEST(code_that_a_device_rejects),
+        TEST(kernels_of_a_device),
         TEST(compilers_that_fail),
         TEST(interrupted),
         TEST(out_of_memory),

@@ -117,7 +117,7 @@ static int advise(struct place *p, const char *graph, const char *solver, int nu
     struct plan *plan = NULL;
     int n = 0;
     target_host(&t);
-    struct wisdom_policy *wp = wisdom_policy_make(p->ctx, p->a, &t);
+    struct wisdom_policy *wp = wisdom_policy_make(p->ctx, p->a, &t, NULL);
     wp->policy.plugins = plugins_load(p->ctx, p->a);
     if (sol_graph_parse(p->ctx, graph, &g) || passes_run(g) || plan_with_policy(g, p->a, &t, &wp->policy, &plan))
         fail_msg("%s", sol_error(p->ctx));
@@ -210,7 +210,7 @@ static void test_bands(void **state)
     assert_int_equal(sol_config_set(p->ctx, "bands", "always"), SOL_OK);
     assert_int_equal(sol_config_set(p->ctx, "autotune", "full"), SOL_OK);
     target_host(&t);
-    struct wisdom_policy *wp = wisdom_policy_make(p->ctx, p->a, &t);
+    struct wisdom_policy *wp = wisdom_policy_make(p->ctx, p->a, &t, NULL);
     wp->policy.plugins = plugins_load(p->ctx, p->a);
     if (sol_graph_parse(p->ctx, band, &g) || passes_run(g) || plan_with_policy(g, p->a, &t, &wp->policy, &plan))
         fail_msg("%s", sol_error(p->ctx));

@@ -454,7 +454,7 @@ static struct wisdom_policy *wisdom_policy_here(struct place *p, struct target *
     target_host(out);
     sol_config_set(p->ctx, "bands", "off");
     autotune(p, "fast");
-    return wisdom_policy_make(p->ctx, p->a, out);
+    return wisdom_policy_make(p->ctx, p->a, out, NULL);
 }
 
 static struct wisdom_entry line_for(const struct choice *c, int candidate, const char *machine)
@@ -486,14 +486,14 @@ static void test_choice_of_wisdom(void **state)
         wisdom_put(w, &there);
     }
     wisdom_save(p->ctx, w);
-    wp = wisdom_policy_make(p->ctx, p->a, &t);
+    wp = wisdom_policy_make(p->ctx, p->a, &t, NULL);
     struct planned n = plan(p, graph, &t, &wp->policy);
     for (int k = 0; k < n.p->units.n; k++)
         if (to_choose(n.p->units.at[k])) done += n.p->units.at[k]->choice->chosen == 1;
     assert_true(wanted >= 3);
     assert_int_equal(done, wanted);
     autotune(p, "off");
-    assert_null(wisdom_policy_make(p->ctx, p->a, &t));
+    assert_null(wisdom_policy_make(p->ctx, p->a, &t, NULL));
     sol_graph_destroy(m.g);
     sol_graph_destroy(n.g);
 }

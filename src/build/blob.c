@@ -1,27 +1,28 @@
-/* Code that another compiler makes from a source, kept in the cache by the digest of what it is made from. */
+/* Code that another compiler makes from a source, kept in the cache by the digest of what it is made from. Code of
+ * single kernels is kept by each of them, as objects of C compilers are. */
 #include "build/inside.h"
 
 #include <string.h>
 
 /* The message has the compiler's log, and names the file with the text that was rejected and the log behind it. */
-static sol_status rejected(struct cache *c, const char *key, const struct code_request *r)
+static sol_status rejected(struct cache *c, const char *key, const struct code_request *r, const char *text)
 {
     const char *folder;
     const char *why = arena_strdup(c->arena, sol_error(c->ctx));
     if (cache_source_folder(c, &folder)) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
     const char *path = arena_printf(c->arena, "%s/rejected_%s.%s", folder, key, r->extension);
-    const char *both = arena_printf(c->arena, "%s\n/*\n%s\n*/\n", r->text, why);
+    const char *both = arena_printf(c->arena, "%s\n/*\n%s\n*/\n", text, why);
     if (file_write(c->ctx, path, both, strlen(both))) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
     return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s\nThe source, with this message at its end, is kept in %s", why, path);
 }
 
 /* Keeps the text of code that was made (key compiler::debug). */
-static sol_status keep_text(struct cache *c, const char *key, const struct code_request *r)
+static sol_status keep_text(struct cache *c, const char *key, const struct code_request *r, const char *text)
 {
     const char *folder;
     if (!ctx_debugs(c->ctx)) return SOL_OK;
     TRY(cache_source_folder(c, &folder));
-    return file_write(c->ctx, arena_printf(c->arena, "%s/%s.%s", folder, key, r->extension), r->text, strlen(r->text));
+    return file_write(c->ctx, arena_printf(c->arena, "%s/%s.%s", folder, key, r->extension), text, strlen(text));
 }
 
 static const char *key_of(struct arena *a, const char *arch, const char *text)
@@ -35,25 +36,101 @@ static const char *key_of(struct arena *a, const char *arch, const char *text)
     return arena_printf(a, "sol_b_%s", hex);
 }
 
-sol_status build_code(struct sol_ctx *ctx, struct arena *a, const struct code_request *r, const void **out_data,
-                      size_t *out_bytes)
+static bool find(struct cache *c, struct arena *a, const char *key, struct cache_entry *e, struct code_blob *out)
+{
+    if (!cache_find(c, CACHE_OBJECT, key, e)) return false;
+    *out = (struct code_blob){arena_memdup(a, e->data, e->bytes), e->bytes};
+    return true;
+}
+
+/* Makes code, which the cache keeps for these keys. */
+static sol_status make(struct cache *c, const struct code_request *r, const char *text, int nkey,
+                       const char *const *key, struct code_blob *out)
+{
+    cache_make_room(c);
+    const sol_status status = r->make(r->user, text, &out->data, &out->bytes);
+    if (status) return status == SOL_ERR_COMPILER ? rejected(c, key[0], r, text) : status;
+    cache_keep(c, CACHE_OBJECT, out->data, out->bytes, nkey, key);
+    return SOL_OK;
+}
+
+sol_status build_code(struct sol_ctx *ctx, struct arena *a, const struct code_request *r, const char *text,
+                      struct code_blob *out)
 {
     struct cache c;
     struct cache_entry e;
-    sol_status status = SOL_OK;
-    const char *key = key_of(a, r->arch, r->text);
+    const char *key = key_of(a, r->arch, text);
     cache_open(&c, ctx, r->device);
-    if (cache_find(&c, CACHE_OBJECT, key, &e)) {
-        *out_data = arena_memdup(a, e.data, e.bytes);
-        *out_bytes = e.bytes;
-    } else {
-        cache_make_room(&c);
-        status = r->make(r->user, r->text, out_data, out_bytes);
-        if (status == SOL_ERR_COMPILER) status = rejected(&c, key, r);
-        if (!status) cache_keep(&c, CACHE_OBJECT, *out_data, *out_bytes, 1, &key);
-    }
-    if (!status) status = keep_text(&c, key, r);
+    sol_status status = find(&c, a, key, &e, out) ? SOL_OK : make(&c, r, text, 1, &key, out);
+    if (!status) status = keep_text(&c, key, r, text);
     cache_close(&c);
+    return status;
+}
+
+/* -- kernels */
+
+/* Numbers the blobs of kernels that the cache has. Returns the kernels that it has not, each once. */
+static int find_kernels(struct cache *c, struct arena *a, int n, struct map *blob_of, struct code_kernels *out,
+                        int *missing)
+{
+    int nmissing = 0;
+    for (int i = 0; i < n; i++) {
+        struct cache_entry e;
+        struct code_blob blob;
+        const char *symbol = out->kernel[i].symbol;
+        if (map_get(blob_of, symbol)) continue;
+        if (!ctx_debugs(c->ctx) && find(c, a, symbol, &e, &blob)) { /* their text is kept */
+            PUSH(a, out->blobs, blob);
+            for (int k = 0; k < e.keys.n; k++)
+                if (!map_get(blob_of, e.keys.at[k]))
+                    map_set(blob_of, arena_strdup(a, e.keys.at[k]), (void *)(intptr_t)out->blobs.n);
+        } else {
+            missing[nmissing++] = i;
+            map_set(blob_of, symbol, (void *)(intptr_t)-1);
+        }
+    }
+    return nmissing;
+}
+
+static sol_status make_kernels(struct cache *c, struct arena *a, const struct code_request *r,
+                               const struct source_text *kernel, struct code_kernels *out, const int *missing)
+{
+    struct source_text *text = NEW_ARRAY(a, struct source_text, out->made + 1);
+    const char **symbol = NEW_ARRAY(a, const char *, out->made + 1);
+    struct code_blob blob;
+    if (!out->made) return SOL_OK;
+    TRY(ctx_check(c->ctx));
+    for (int i = 0; i < out->made; i++) {
+        text[i] = kernel[missing[i]];
+        symbol[i] = out->kernel[missing[i]].symbol;
+    }
+    const char *all = batch_source(a, out->made, text, symbol);
+    TRY(make(c, r, all, out->made, symbol, &blob));
+    PUSH(a, out->blobs, blob);
+    return keep_text(c, symbol[0], r, all);
+}
+
+sol_status build_kernels(struct sol_ctx *ctx, struct arena *a, const struct code_request *r, int n,
+                         const struct source_text *kernel, struct code_kernels *out)
+{
+    struct cache c;
+    struct map *blob_of = map_create(a); /* by symbol: 1 + number of the blob; -1: the one that is made here */
+    int *missing = NEW_ARRAY(a, int, n + 1);
+    *out = (struct code_kernels){.kernel = NEW_ARRAY(a, struct code_kernel, n + 1)};
+    TRY(ctx_check(ctx));
+    for (int i = 0; i < n; i++) {
+        char symbol[SOURCE_SYMBOL];
+        source_symbol(r->arch, &kernel[i], symbol);
+        out->kernel[i].symbol = arena_strdup(a, symbol);
+    }
+    cache_open(&c, ctx, r->device);
+    out->made = find_kernels(&c, a, n, blob_of, out, missing);
+    const sol_status status = make_kernels(&c, a, r, kernel, out, missing);
+    cache_close(&c);
+    for (int i = 0; i < n; i++) {
+        const intptr_t blob = (intptr_t)map_get(blob_of, out->kernel[i].symbol);
+        out->kernel[i].blob = blob < 0 ? out->blobs.n - 1 : (int)blob - 1;
+    }
     return status;
 }
 

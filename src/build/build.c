@@ -44,8 +44,8 @@ static void number_kernels(struct build *b)
     b->kernel = NEW_ARRAY(b->arena, struct source_text, r->nkernel);
     b->object = NEW_ARRAY(b->arena, const char *, r->nkernel);
     for (int k = 0; k < r->nkernel; k++) {
-        char symbol[48];
-        source_symbol(&b->cc, &r->kernel[k], symbol);
+        char symbol[SOURCE_SYMBOL];
+        source_symbol(b->cc.id, &r->kernel[k], symbol);
         b->symbol[k] = arena_strdup(b->arena, symbol);
         if (map_get(b->number, symbol)) continue;
         b->key[b->nkernel] = b->symbol[k];

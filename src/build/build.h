@@ -47,15 +47,31 @@ void *module_map_copy(struct arena *a, const char *key, const char *data, size_t
 
 /* blob.c: code that `make` makes from a text for a device, or the cache has. The data live as long as the arena. */
 struct code_request {
-    const char *device; /* its folder in the cache */
-    const char *arch;   /* what the code is for; part of the key */
-    const char *text;
+    const char *device;    /* its folder in the cache */
+    const char *arch;      /* what the code is for; part of the key */
     const char *extension; /* of files with such texts: "cl" */
     sol_status (*make)(void *user, const char *text, const void **out_data, size_t *out_bytes);
     void *user;
 };
-sol_status build_code(struct sol_ctx *ctx, struct arena *a, const struct code_request *r, const void **out_data,
-                      size_t *out_bytes);
+struct code_blob {
+    const void *data;
+    size_t bytes;
+};
+sol_status build_code(struct sol_ctx *ctx, struct arena *a, const struct code_request *r, const char *text,
+                      struct code_blob *out);
+/* Code of single kernels: those that the cache lacks become one text. The cache finds the code by each of its kernels,
+ * so networks, and trials of one network, share it. */
+struct code_kernel {
+    const char *symbol; /* its step i is the function <symbol>_<i> */
+    int blob;           /* that has it */
+};
+struct code_kernels {
+    struct code_kernel *kernel; /* as they were requested; equal ones have equal symbols */
+    VECTOR(struct code_blob) blobs;
+    int made; /* kernels that the cache did not have */
+};
+sol_status build_kernels(struct sol_ctx *ctx, struct arena *a, const struct code_request *r, int n,
+                         const struct source_text *kernel, struct code_kernels *out);
 
 /* cache.c: a fact about this machine that is determined once: the cached text for `name`, otherwise the result of
  * `make`. *out_text is NULL, and `make` is not called, if the cache cannot keep it. */

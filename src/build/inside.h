@@ -80,7 +80,9 @@ sol_status compiler_missing(struct sol_ctx *ctx, const struct compiler *cc); /* 
 const char *compiler_ended(struct arena *a, int exit);                       /* "exit code 1", "killed by signal 9" */
 
 /* source.c */
-void source_symbol(const struct compiler *cc, const struct source_text *kernel, char out[48]); /* sol_k_<hash> */
+#define SOURCE_SYMBOL 48
+/* sol_k_<hash>; id: of the compiler and what it compiles for */
+void source_symbol(const char *id, const struct source_text *kernel, char out[SOURCE_SYMBOL]);
 /* The C text of the module, with declarations. `symbol` by kernel. Data are taken from the files d0.bin, d1.bin, ... */
 sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);

@@ -41,17 +41,17 @@ const char *source_extension(const char *header)
     return headers[i].extension;
 }
 
-void source_symbol(const struct compiler *cc, const struct source_text *kernel, char out[48])
+void source_symbol(const char *id, const struct source_text *kernel, char out[SOURCE_SYMBOL])
 {
     char hex[33];
     struct digest d;
     digest_init(&d, NULL);
-    digest_text(&d, cc->id);
+    digest_text(&d, id);
     digest_text(&d, source_header(kernel->header));
     for (int i = 0; i < kernel->nhelper; i++) digest_text(&d, kernel->helper[i]);
     digest_text(&d, kernel->body);
     digest_hex(&d, hex);
-    snprintf(out, 48, "sol_k_%s", hex);
+    snprintf(out, SOURCE_SYMBOL, "sol_k_%s", hex);
 }
 
 /* -- the module's tables */

@@ -1,5 +1,6 @@
-/* Code that a device compiles itself: one text of all kernels of a network. A device that launches kernels finds them
- * by name; one that runs whole programs also gets the module's tables, which name them. */
+/* Code that a device compiles itself. One that launches kernels finds them by name, in a few programs: that of what the
+ * cache did not have, and those that have the rest. One that runs whole programs gets one text of all kernels, and the
+ * module's tables, which name them. */
 #include "compile/compile.h"
 
 #include <string.h>
@@ -69,27 +70,58 @@ static const char *flags_of(struct arena *a, const struct target *t)
     return text.at;
 }
 
+/* One text of all kernels and the tables. */
+static sol_status build_program(const struct code_request *r, const struct schedule *s, struct arena *a,
+                                struct net_parts *parts)
+{
+    struct text t = text_new(s->arena);
+    struct code_blob blob;
+    put_kernels(&t, s);
+    TRY(put_tables(&t, s));
+    TRY(ctx_check(arena_ctx(a)));
+    TRY(build_code(arena_ctx(a), a, r, t.at, &blob));
+    parts->ncode = 1;
+    parts->code = arena_memdup(a, &(struct net_code){blob.data, blob.bytes}, sizeof *parts->code);
+    return SOL_OK;
+}
+
+static sol_status build_launches(const struct code_request *r, const struct schedule *s, struct arena *a,
+                                 struct net_parts *parts)
+{
+    struct code_kernels found;
+    struct net_kernel *kernel = NEW_ARRAY(a, struct net_kernel, s->kernels.n + 1);
+    const int64_t start = clock_ns();
+    TRY(build_kernels(arena_ctx(a), a, r, s->kernels.n, s->kernels.at, &found));
+    LOG(arena_ctx(a), LOG_DEBUG, "build", "%s: %d kernels compiled for %s in %.2f s, %d from the cache, %d programs",
+        parts->name, found.made, dev_name(parts->dev), (double)(clock_ns() - start) * 1e-9, s->kernels.n - found.made,
+        found.blobs.n);
+    struct net_code *code = NEW_ARRAY(a, struct net_code, found.blobs.n + 1);
+    TRY(ctx_check(arena_ctx(a)));
+    for (int i = 0; i < found.blobs.n; i++)
+        code[i] = (struct net_code){found.blobs.at[i].data, found.blobs.at[i].bytes};
+    for (int i = 0; i < s->kernels.n; i++)
+        kernel[i] = (struct net_kernel){found.kernel[i].symbol, found.kernel[i].blob, s->shared.at[i], s->items.at[i]};
+    parts->ncode = found.blobs.n;
+    parts->code = code;
+    parts->kernel = kernel;
+    return SOL_OK;
+}
+
 sol_status code_build(struct dev *dev, const struct schedule *s, struct arena *a, struct net_parts *parts)
 {
     struct sol_device_info info;
     const struct target *target = s->plan->target;
     const bool launches = target_launches(target);
-    struct text t = text_new(s->arena);
     TRY(dev_info(dev, &info));
-    parts->shared = arena_memdup(a, s->shared.at, (size_t)s->shared.n * sizeof *s->shared.at);
-    parts->items = arena_memdup(a, s->items.at, (size_t)s->items.n * sizeof *s->items.at);
-    put_kernels(&t, s);
-    if (!launches) TRY(put_tables(&t, s));
-    TRY(ctx_check(arena_ctx(a)));
     struct code_making m = {dev, a, s->plan->g->name, info.arch, launches ? NULL : flags_of(a, target)};
     const struct code_request r = {
         .device = target->device->name,
         .arch = arena_printf(a, "%s %s %s %s", info.type, info.arch, info.compiler, m.flags ? m.flags : ""),
-        .text = t.at ? t.at : "",
         .extension = source_extension(s->kernels.n ? s->kernels.at[0].header : NULL),
         .make = make_code,
         .user = &m};
-    return build_code(arena_ctx(a), a, &r, &parts->code, &parts->code_bytes);
+    TRY(ctx_check(arena_ctx(a)));
+    return launches ? build_launches(&r, s, a, parts) : build_program(&r, s, a, parts);
 }
 
 static void put_nothing(void *user, struct text *out, const char *name)

@@ -91,7 +91,9 @@ struct way { /* what compiling a graph needs after the passes; it may be compile
     struct compile_memory memory;
 };
 
-static sol_status make_net(const struct way *w, const struct schedule *s, struct module *m, struct sol_net **out_net)
+/* resident: whether it is one if the graph says so */
+static sol_status make_net(const struct way *w, const struct schedule *s, bool resident, struct module *m,
+                           struct sol_net **out_net)
 {
     struct sol_ctx *ctx = w->g->ctx;
     const struct compile_memory *memory = &w->memory;
@@ -127,7 +129,7 @@ static sol_status make_net(const struct way *w, const struct schedule *s, struct
         .nhost = s->opaque.n,
         .notes = {notes_of(a, &s->program[PROGRAM_FORWARD]), notes_of(a, &s->program[PROGRAM_BACKWARD])},
         .dev = w->dev,
-        .resident = g->resident,
+        .resident = resident && g->resident,
         .machine = machine_show(s->plan->target),
         .if_fast = compile_peak(s, memory, CHECKPOINT_ALL),
         .if_balanced = compile_peak(s, memory, memory->keep ? memory->keep->balanced : 0),
@@ -149,7 +151,7 @@ static sol_status build_net(const struct way *w, bool trial, struct tune_net *n)
     TRY(build(w->dev_compiles ? w->dev : NULL, n->schedule, w->target, trial, &m));
     LOG(ctx, LOG_DEBUG, "core", "%s: build %.0f ms, %d kernels", w->g->name, (double)(clock_ns() - start) / 1e6,
         n->schedule->kernels.n);
-    const sol_status status = make_net(w, n->schedule, &m, &n->net);
+    const sol_status status = make_net(w, n->schedule, !trial, &m, &n->net);
     if (status) module_close(&m);
     return status;
 }
@@ -214,12 +216,15 @@ static sol_status compile(struct way *w, struct arena *a, struct sol_net **out_n
     struct sol_graph *g = w->g;
     struct sol_ctx *ctx = g->ctx;
     TRY(begin(w));
-    /* tuning measures on this processor */
-    struct wisdom_policy *wp = w->dev ? NULL : wisdom_policy_make(ctx, a, w->target);
+    struct sol_device_info info, *apart = NULL;
     struct tune_net n;
-    if (wp && w->plugins) wisdom_policy_load_plugins(ctx, wp);
+    if (w->dev && !(dev_type(w->dev)->features & SOL_DEVICE_SHARED)) TRY(dev_info(w->dev, apart = &info));
+    struct wisdom_policy *wp = wisdom_policy_make(ctx, a, w->target, apart);
+    if (wp && w->plugins && !w->dev_compiles) wisdom_policy_load_plugins(ctx, wp);
+    const int64_t start = clock_ns();
     TRY(make(w, wp ? &wp->policy : NULL, false, &n));
-    sol_status status = wp ? tune_network(wp, &(struct tune_maker){make, w}, &n) : SOL_OK;
+    const double kernel_s = (double)(clock_ns() - start) * 1e-9 / MAX(n.schedule->kernels.n, 1);
+    sol_status status = wp ? tune_network(wp, &(struct tune_maker){make, w, w->dev ? kernel_s : 0}, &n) : SOL_OK;
     if (!status) {
         compile_report(n.schedule);
         if (w->dev) compile_report_host(n.schedule, dev_name(w->dev));

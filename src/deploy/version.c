@@ -170,7 +170,7 @@ static sol_status policy_for(struct deploy *d, const struct sol_graph *g, const 
     *out_policy = NULL;
     if (graph_is_joint(g) || g->dims.n) return SOL_OK; /* trials measure at one size */
     if (v->tuned) TRY(tune(g, v));
-    const struct wisdom_policy *wp = wisdom_policy_make(d->ctx, d->arena, &v->target);
+    const struct wisdom_policy *wp = wisdom_policy_make(d->ctx, d->arena, &v->target, NULL);
     *out_policy = wp ? &wp->policy : NULL;
     return SOL_OK;
 }

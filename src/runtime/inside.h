@@ -84,7 +84,8 @@ struct sol_net {
     struct net_parts parts;
     const struct sol_module *module;
     const struct runner *runner;
-    struct sol_code *code; /* on the device; NULL: the module's own */
+    struct sol_code **code; /* on the device: parts.code, or the module's own */
+    int ncode;
     struct sol_heap *heap; /* of its inputs, outputs and parameters; NULL: they are memory of the host */
     bool launches;         /* its steps are of kind LAUNCH */
     void **kernel[3];      /* of such steps, by program and step */

@@ -21,10 +21,11 @@ static sol_status find_kernels(struct sol_net *net, int program)
     TRY(ctx_check(net->ctx));
     for (int i = 0; i < p->nstep; i++) {
         const struct sol_step *s = &p->step[i];
-        char name[48];
+        char name[64];
         if (s->kind != SOL_STEP_LAUNCH) continue;
-        snprintf(name, sizeof name, "k%d_%d", s->call / NET_LAUNCH_STEPS, s->call % NET_LAUNCH_STEPS);
-        TRY(dev_find(net->parts.dev, net->code, name, &net->kernel[program][i]));
+        const struct net_kernel *k = &net->parts.kernel[s->call / NET_LAUNCH_STEPS];
+        snprintf(name, sizeof name, "%s_%d", k->symbol, s->call % NET_LAUNCH_STEPS);
+        TRY(dev_find(net->parts.dev, net->code[k->code], name, &net->kernel[program][i]));
     }
     return SOL_OK;
 }
@@ -89,11 +90,11 @@ sol_status launched_add(struct sol_net *net, const struct launched *l, int i)
     arg[n++] = (struct sol_arg){.kind = SOL_ARG_POINTER, .pointer = net->module->nsize ? state + LINE : 0};
     arg[n++] = (struct sol_arg){.kind = SOL_ARG_POINTER, .pointer = state};
     arg[n++] = (struct sol_arg){.kind = SOL_ARG_VALUE, .bytes = sizeof number, .value = &number};
-    const int kernel = step->call / NET_LAUNCH_STEPS;
-    arg[n++] = (struct sol_arg){.kind = SOL_ARG_SHARED, .bytes = MAX(net->parts.shared[kernel], (int)sizeof(uint64_t))};
+    const struct net_kernel *kernel = &net->parts.kernel[step->call / NET_LAUNCH_STEPS];
+    arg[n++] = (struct sol_arg){.kind = SOL_ARG_SHARED, .bytes = MAX(kernel->shared, (int)sizeof(uint64_t))};
     const struct sol_launch launch = {.kernel = net->kernel[l->number][i],
                                       .groups = {(uint64_t)tasks, 1, 1},
-                                      .items = {(uint32_t)net->parts.items[kernel], 1, 1},
+                                      .items = {(uint32_t)kernel->items, 1, 1},
                                       .narg = n,
                                       .arg = arg};
     const sol_status status = line_add(l->line, &(struct sol_command){.kind = SOL_COMMAND_LAUNCH,

@@ -46,7 +46,7 @@ static sol_status check_program(struct sol_ctx *ctx, const struct net_parts *par
 {
     const char *name = parts->name;
     for (int i = 0; i < p->nstep; i++) {
-        const char *why = rejected(&p->step[i], parts->code);
+        const char *why = rejected(&p->step[i], parts->ncode);
         if (why)
             return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "module of '%s': step %d (%s) cannot run: %s", name, i,
                             p->step[i].label, why);

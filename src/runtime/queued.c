@@ -255,7 +255,7 @@ static sol_status add_run(const struct away *a, int first, int end)
     const struct sol_program *p = a->c->program;
     if (first == end) return SOL_OK;
     if (a->net->launches) return add_launches(a, first, end);
-    const struct sol_run r = {.code = a->net->code,
+    const struct sol_run r = {.code = a->net->code[0],
                               .program = a->program,
                               .first = first,
                               .count = end - first,
@@ -447,7 +447,26 @@ static void end(struct sol_net *net)
     if (net->heap && sol_heap_wait(net->heap)) /* runs use the code */
         LOG(net->ctx, LOG_WARN, "run", "%s: %s", net->parts.name, sol_error(net->ctx));
     block_free(net->ctx, &net->constants);
-    dev_unload(net->parts.dev, net->code);
+    for (int i = 0; i < net->ncode; i++) dev_unload(net->parts.dev, net->code[i]);
+}
+
+/* Loads what the device compiled for the network, or the module's own code. */
+static sol_status load(struct sol_net *net)
+{
+    const struct net_parts *parts = &net->parts;
+    const int n = net->launches ? parts->ncode : 1;
+    net->code = NEW_ARRAY(net->arena, struct sol_code *, n + 1);
+    TRY(ctx_check(net->ctx));
+    for (; net->ncode < n; net->ncode++) {
+        const struct net_code *code = parts->ncode ? &parts->code[net->ncode] : &(struct net_code){NULL, 0};
+        const struct sol_blob blob = {.size = sizeof blob,
+                                      .data = code->data,
+                                      .bytes = code->bytes,
+                                      .module = net->launches ? NULL : net->module,
+                                      .name = parts->name};
+        TRY(dev_load(parts->dev, &blob, &net->code[net->ncode]));
+    }
+    return SOL_OK;
 }
 
 static sol_status begin(struct sol_net *net)
@@ -458,20 +477,15 @@ static sol_status begin(struct sol_net *net)
     net->uses[BACKWARD] = uses_of(net, &m->backward);
     TRY(ctx_check(net->ctx));
     net->launches = dev_type(net->parts.dev)->features & SOL_DEVICE_LAUNCHES;
-    const struct sol_blob blob = {.size = sizeof blob,
-                                  .data = net->parts.code,
-                                  .bytes = net->parts.code_bytes,
-                                  .module = net->launches ? NULL : m,
-                                  .name = net->parts.name};
     if (net->parts.resident) TRY(dev_heap(net->parts.dev, &net->heap));
     for (int i = 0; i < m->nparam && !net->heap; i++) {
         net->prepares[i] = true; /* a change is written to the mirror */
         net->param_at[i] = net->mirror_bytes;
         net->mirror_bytes += MAX(rounded(net->param_bytes[i]), LINE); /* an empty one has a place, too */
     }
-    TRY(dev_load(net->parts.dev, &blob, &net->code));
-    sol_status status = net->launches ? launched_begin(net) : SOL_OK;
-    if (!status && net->parts.code) status = write_constants(net); /* the code does not have them */
+    sol_status status = load(net);
+    if (!status && net->launches) status = launched_begin(net);
+    if (!status && net->parts.ncode) status = write_constants(net); /* the code does not have them */
     if (status) end(net);
     return status;
 }

@@ -23,9 +23,17 @@ struct net_note {                       /* of a step, for people */
     int64_t flops, bytes;               /* as in struct sol_step, as sizes (base/size.h); SIZE_BAD: unknown */
     bool continues;                     /* it is of the same kernel as the step in front of it */
 };
-/* Step i of kernel k, a step of kind LAUNCH, has number k * NET_LAUNCH_STEPS + i in `call`; its function is k<k>_<i>.
- */
+/* Step i of kernel k, a step of kind LAUNCH, has number k * NET_LAUNCH_STEPS + i in `call`. */
 #define NET_LAUNCH_STEPS 8
+struct net_kernel {
+    const char *symbol; /* step i is the function <symbol>_<i> */
+    int code;           /* which of the network's codes has it */
+    int shared, items;  /* memory of a work group, in bytes, and its work items */
+};
+struct net_code {
+    const void *data;
+    size_t bytes;
+};
 struct net_parts {
     const char *name;
     const struct sol_module *module; /* counts of inputs, outputs, parameters stand there */
@@ -36,9 +44,11 @@ struct net_parts {
     const struct net_note *notes[2]; /* by step of forward and of backward; NULL: nothing is known */
     void (*close)(void *handle);     /* called with `handle` when the net dies: unmaps the module; may be NULL */
     void *handle;
-    const void *code; /* that the device compiled, of all steps but those of the host; NULL: they are in the module */
-    size_t code_bytes;
-    const int *shared, *items;              /* by kernel: memory of a work group, in bytes, and its work items */
+    /* That the device compiled, of all steps but those of the host: one, or for steps of kind LAUNCH any number. 0: the
+     * steps are in the module. */
+    int ncode;
+    const struct net_code *code;
+    const struct net_kernel *kernel;        /* of steps of kind LAUNCH */
     struct dev *dev;                        /* that runs it; NULL: this processor, on the caller's threads */
     bool resident;                          /* its inputs, outputs and parameters lie in the heap of the device */
     struct sol_machine machine;             /* that runs it, for profiles */

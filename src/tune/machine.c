@@ -33,12 +33,20 @@ const char *machine_processor(struct arena *a)
 }
 #endif
 
-const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t)
+/* Another device: its type, name and code. What was found on processors does not hold there. */
+static const char *device_text(struct arena *a, const struct sol_device_info *device)
+{
+    return arena_printf(a, "%s, %s %s", device->type, device->name, device->arch);
+}
+
+const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t,
+                         const struct sol_device_info *device)
 {
     const int most = atoi(ctx_config(ctx, "threads"));
-    return arena_printf(a, "%s %dB%s, %s, L2 %lldK, %d threads%s", t->device->name, t->vector_bytes,
-                        t->fma ? "" : " no fma", machine_processor(a), (long long)t->l2 >> 10,
-                        most > 0 ? most : t->cores, plan_limits(ctx, t));
+    const char *where = device ? device_text(a, device)
+                               : arena_printf(a, "%s %dB%s, %s, L2 %lldK", t->device->name, t->vector_bytes,
+                                              t->fma ? "" : " no fma", machine_processor(a), (long long)t->l2 >> 10);
+    return arena_printf(a, "%s, %d threads%s", where, most > 0 ? most : t->cores, plan_limits(ctx, t));
 }
 
 const char *machine_kind(struct arena *a, const char *machine)

@@ -35,7 +35,8 @@ static int pick(void *user, const struct choice *c)
     return !own && doubtful ? -1 : i;
 }
 
-struct wisdom_policy *wisdom_policy_make(struct sol_ctx *ctx, struct arena *a, const struct target *t)
+struct wisdom_policy *wisdom_policy_make(struct sol_ctx *ctx, struct arena *a, const struct target *t,
+                                         const struct sol_device_info *device)
 {
     if (!strcmp(ctx_config(ctx, "autotune"), "off")) return NULL;
     struct wisdom_policy *wp = NEW(a, struct wisdom_policy);
@@ -43,7 +44,7 @@ struct wisdom_policy *wisdom_policy_make(struct sol_ctx *ctx, struct arena *a, c
                                  .arena = a,
                                  .wisdom = wisdom_load(ctx, a),
                                  .shipped = wisdom_shipped(ctx, a),
-                                 .machine = machine_text(ctx, a, t)};
+                                 .machine = machine_text(ctx, a, t, device)};
     wp->kind = machine_kind(a, wp->machine);
     return wp;
 }

@@ -12,9 +12,12 @@
 #include "tune/tune.h"
 
 #define RUN_S 0.4         /* for the runs of a round */
+#define LEAST_MAKE_S 0.06 /* to make a kernel */
 #define LEAST_US 50.0     /* call overhead dominates shorter networks, which are not tuned */
 #define LEAST_SHARE 0.004 /* of the network's time that a subject must take */
 #define HOPELESS 1.3      /* times the best time: candidates expected to be slower are not tried */
+#define FIRST 1e-3        /* of its time: what is expected of such a candidate, so that it goes first */
+#define UNMEASURED 30.0   /* the same for the first candidate of a solver, where nobody measured the machine */
 #define CLEAR_GAIN 0.97   /* of the time before: a candidate must be faster than this */
 #define NOISE 2.0         /* and its gain must exceed the noise this many times */
 #define RUNS 30 /* of the network that must fit into the time: 2 to warm, 5 or more to measure, of two networks */
@@ -156,6 +159,17 @@ static double expected(const struct subject *s, int candidate)
     return exp(sum / weight) * c[candidate].variant.cost;
 }
 
+/* Costs of different solvers cannot be compared where they do not come from measurements of the machine. So the
+ * cheapest candidate of each solver is tried before costs decide. */
+static bool is_first(const struct tuning *t, const struct subject *s, int candidate)
+{
+    const struct candidate *c = s->c->candidate;
+    if (t->net->schedule->plan->target->machine.source != MACHINE_UNKNOWN) return false;
+    for (int i = 0; i < s->c->n; i++)
+        if (s->part[i] != 0 && c[i].solver == c[candidate].solver) return false;
+    return c[candidate].variant.cost < UNMEASURED * c[s->c->chosen].variant.cost;
+}
+
 /* False: nothing is worth a trial. */
 static bool choose_next(const struct tuning *t, struct subject *s, double *out_hope)
 {
@@ -163,7 +177,7 @@ static bool choose_next(const struct tuning *t, struct subject *s, double *out_h
     s->now = s->c->chosen;
     for (int i = 0; i < s->c->n; i++) {
         if (s->part[i] != 0) continue;
-        const double part = expected(s, i);
+        const double part = is_first(t, s, i) ? FIRST : expected(s, i);
         if (part >= best) continue;
         if (s->unit && !plan_suits(t->net->schedule->plan, s->unit, &s->c->candidate[i])) {
             s->part[i] = -1; /* it would lose at other sizes */
@@ -559,7 +573,8 @@ static sol_status begin(struct tuning *t)
     return status;
 }
 
-sol_status tune_network(struct wisdom_policy *wp, const struct tune_maker *m, struct tune_net *n)
+/* *n has tensors of the host. It becomes the better network. */
+static sol_status tune_here(struct wisdom_policy *wp, const struct tune_maker *m, struct tune_net *n)
 {
     struct sol_ctx *ctx = n->schedule->plan->ctx;
     struct arena *a = arena_create(ctx);
@@ -569,7 +584,7 @@ sol_status tune_network(struct wisdom_policy *wp, const struct tune_maker *m, st
                        .net = n,
                        .ctx = ctx,
                        .arena = a,
-                       .make_s = 0.06,
+                       .make_s = MAX(m->kernel_s, LEAST_MAKE_S),
                        .run_s = RUN_S,
                        .clear = CLEAR_GAIN,
                        .start = clock_ns()};
@@ -582,6 +597,29 @@ sol_status tune_network(struct wisdom_policy *wp, const struct tune_maker *m, st
     sol_params_destroy(n->params); /* its data lie in the arena */
     n->params = NULL;
     arena_destroy(a);
+    return status;
+}
+
+/* Tunes a network with tensors of the host in the place of a resident one, which then is made again with what was
+ * found. */
+static sol_status tune_resident(struct wisdom_policy *wp, const struct tune_maker *m, struct tune_net *n)
+{
+    struct tune_net here = {0}, better;
+    if (!strcmp(ctx_config(n->schedule->plan->ctx, "autotune"), "fast")) return SOL_OK;
+    sol_status status = m->make(m->user, &wp->policy, true, &here);
+    if (!status) status = tune_here(wp, m, &here);
+    tune_net_free(&here);
+    if (!status) status = m->make(m->user, &wp->policy, false, &better);
+    if (status) return status;
+    tune_net_free(n);
+    *n = better;
+    return SOL_OK;
+}
+
+sol_status tune_network(struct wisdom_policy *wp, const struct tune_maker *m, struct tune_net *n)
+{
+    struct sol_ctx *ctx = n->schedule->plan->ctx;
+    const sol_status status = n->schedule->plan->g->resident ? tune_resident(wp, m, n) : tune_here(wp, m, n);
     if (!status || status == SOL_ERR_INTERRUPTED) return status;
     LOG(ctx, LOG_DEBUG, "tune", "tuning has stopped: %s", sol_error(ctx));
     ctx_clear(ctx);

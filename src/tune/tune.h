@@ -55,8 +55,10 @@ sol_status machine_find(struct sol_ctx *ctx, struct target *t);
 sol_status machine_target(struct sol_ctx *ctx, struct target *out);
 struct sol_machine machine_show(const struct target *t);
 
-/* machine.c: what measured times depend on besides the cluster: "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads" */
-const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t);
+/* machine.c: what measured times depend on besides the cluster: "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads".
+ * device: that runs it; NULL: this processor. */
+const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t,
+                         const struct sol_device_info *device);
 /* The part of it that decides for machines that were never seen: "x86 64B", with the precision. */
 const char *machine_kind(struct arena *a, const char *machine);
 const char *machine_processor(struct arena *a); /* "AMD EPYC 1a0021": with its signature */
@@ -70,8 +72,10 @@ struct wisdom_policy {
     const char *machine, *kind;
     struct map *trial; /* cluster's key -> number of the candidate to be tried + 1; goes before wisdom. NULL: none */
 };
-/* The tuning policy for a target, for compiling and deploying networks. NULL: the key autotune is off. */
-struct wisdom_policy *wisdom_policy_make(struct sol_ctx *ctx, struct arena *a, const struct target *t);
+/* The tuning policy for a target and a device (NULL: this processor), for compiling and deploying networks. NULL: the
+ * key autotune is off. */
+struct wisdom_policy *wisdom_policy_make(struct sol_ctx *ctx, struct arena *a, const struct target *t,
+                                         const struct sol_device_info *device);
 /* Makes plug-ins candidates, if there is time to try them or if one of them won before. Otherwise they are not loaded.
  */
 void wisdom_policy_load_plugins(struct sol_ctx *ctx, struct wisdom_policy *wp);
@@ -114,12 +118,14 @@ bool tune_places_data(struct tune_places *p, struct arena *a, const struct sol_n
 double tune_place_ns(const struct plan *p, const struct trial_data *at); /* the estimated time of a run there */
 
 /* tune.c */
-struct tune_maker { /* makes the network of a graph; for a trial its module is not kept */
+struct tune_maker { /* makes the network of a graph; for a trial its module is not kept, and it is not resident */
     sol_status (*make)(void *user, const struct tuning_policy *policy, bool trial, struct tune_net *out);
     void *user;
+    double kernel_s; /* that it takes to make a kernel, or less */
 };
-/* Tunes what wisdom does not cover, within the time of the key autotune. *n becomes the better network. Errors other
- * than an interrupt leave the network unchanged. */
+/* Tunes what wisdom does not cover, within the time of the key autotune, on the device that runs it. *n becomes the
+ * better network. Errors other than an interrupt leave the network unchanged. Fast tuning leaves resident networks to
+ * wisdom, because operators of a framework are such networks. */
 sol_status tune_network(struct wisdom_policy *wp, const struct tune_maker *m, struct tune_net *n);
 
 #endif
