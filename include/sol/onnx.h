@@ -44,11 +44,14 @@ struct sol_onnx_shape {
     int input, ndim;
     const int64_t *shape;
 };
+enum { SOL_ONNX_TRAINED = 2 };
 struct sol_onnx_options {
     size_t size; /* sizeof(struct sol_onnx_options) */
     int ndims;   /* sizes that the model leaves open; a missing one is an error that names it */
     const struct sol_onnx_dim *dims;
-    int constants;      /* 1: weights are constants of the graph; 0: parameters, except small ones and integers */
+    /* 1: weights are constants of the graph; 0: parameters, except small ones and integers; SOL_ONNX_TRAINED: the same,
+     * but small initializers of real numbers are parameters too, unless they are scalars */
+    int constants;
     const char *folder; /* sol_onnx_load_memory: the folder of external data; NULL: external data is an error */
     int nvalues;
     const struct sol_onnx_value *values;

@@ -8,6 +8,7 @@
 struct py_graph {
     PyObject ob_base;
     struct sol_graph *g;
+    PyObject *owner; /* of the graph; NULL: this object */
 };
 struct py_tensor {
     PyObject ob_base;
@@ -117,8 +118,60 @@ static PyObject *graph_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void graph_dealloc(PyObject *self)
 {
     struct py_graph *p = (struct py_graph *)self;
-    if (p->g) sol_graph_destroy(p->g);
+    if (p->g && !p->owner) sol_graph_destroy(p->g);
+    Py_XDECREF(p->owner);
     release(self);
+}
+
+PyObject *core_graph_of(struct sol_graph *g, PyObject *owner)
+{
+    struct py_graph *p = (struct py_graph *)make(core.graph);
+    if (!p) return NULL;
+    p->g = g;
+    p->owner = Py_NewRef(owner);
+    return (PyObject *)p;
+}
+
+static PyObject *named_tensor(PyObject *self, const char *name, struct sol_tensor *t)
+{
+    PyObject *tensor = wrap((struct py_graph *)self, t);
+    return tensor ? Py_BuildValue("(sN)", name ? name : "", tensor) : NULL;
+}
+
+static PyObject *named_tensors(PyObject *self, int n, struct sol_tensor **t)
+{
+    PyObject *list = PyTuple_New(n);
+    for (int i = 0; list && i < n; i++) {
+        PyObject *row = named_tensor(self, t[i]->name, t[i]);
+        if (!row || PyTuple_SetItem(list, i, row)) Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *graph_inputs(PyObject *self, void *unused)
+{
+    const struct sol_graph *g = ((struct py_graph *)self)->g;
+    (void)unused;
+    return named_tensors(self, g->inputs.n, g->inputs.at);
+}
+
+static PyObject *graph_params(PyObject *self, void *unused)
+{
+    const struct sol_graph *g = ((struct py_graph *)self)->g;
+    (void)unused;
+    return named_tensors(self, g->params.n, g->params.at);
+}
+
+static PyObject *graph_outputs(PyObject *self, void *unused)
+{
+    const struct sol_graph *g = ((struct py_graph *)self)->g;
+    PyObject *list = PyTuple_New(g->outputs.n);
+    (void)unused;
+    for (int i = 0; list && i < g->outputs.n; i++) {
+        PyObject *row = named_tensor(self, g->outputs.at[i].name, g->outputs.at[i].t);
+        if (!row || PyTuple_SetItem(list, i, row)) Py_CLEAR(list);
+    }
+    return list;
 }
 
 static PyObject *graph_dim(PyObject *self, PyObject *args)
@@ -525,10 +578,17 @@ static PyMethodDef graph_methods[] = {
     {"compile", graph_compile, METH_NOARGS, "compile() -> Net"},
     {NULL, NULL, 0, NULL},
 };
+static PyGetSetDef graph_members[] = {
+    {"inputs", graph_inputs, NULL, "((name, Tensor), ..)", NULL},
+    {"params", graph_params, NULL, "((name, Tensor), ..)", NULL},
+    {"outputs", graph_outputs, NULL, "((name, Tensor), ..)", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 static PyType_Slot graph_slots[] = {
     {Py_tp_new, graph_new},
     {Py_tp_dealloc, graph_dealloc},
     {Py_tp_methods, graph_methods},
+    {Py_tp_getset, graph_members},
     {Py_tp_str, graph_text},
     {Py_tp_doc, "A network, described layer by layer; str() is its text form."},
     {0, NULL},

@@ -1,6 +1,7 @@
 /* sol._core.Onnx: an ONNX model, loaded by SOL's own reader. */
 #include "_core.h"
 
+#include "hlir/graph.h"
 #include "sol/onnx.h"
 
 struct py_onnx {
@@ -136,12 +137,12 @@ static PyObject *onnx_object(struct sol_onnx *model)
 
 static PyObject *onnx_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"source", "dims", "values", "limits", "vary", NULL};
+    static char *names[] = {"source", "dims", "values", "limits", "vary", "trains", NULL};
     PyObject *source, *dims, *values = NULL, *limits = NULL;
-    int vary = 0;
+    int vary = 0, trains = 0;
     (void)type;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|O!O!p", names, &source, &PyDict_Type, &dims, &PyDict_Type,
-                                     &values, &PyDict_Type, &limits, &vary))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|O!O!pp", names, &source, &PyDict_Type, &dims, &PyDict_Type,
+                                     &values, &PyDict_Type, &limits, &vary, &trains))
         return NULL;
     struct given g;
     struct sol_onnx_source from;
@@ -151,6 +152,7 @@ static PyObject *onnx_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     const bool good = !given_read(dims, values, limits, NULL, &g) && !source_read(source, &b, &from);
     if (good) {
         g.options.vary = vary;
+        g.options.constants = trains ? SOL_ONNX_TRAINED : 0;
         Py_BEGIN_ALLOW_THREADS;
         status = from.path ? sol_onnx_load(core.ctx, from.path, &g.options, &model)
                            : sol_onnx_load_memory(core.ctx, from.data, from.bytes, &g.options, &model);
@@ -303,7 +305,14 @@ static PyObject *onnx_open(PyObject *self, void *unused)
     return list;
 }
 
+static PyObject *onnx_graph(PyObject *self, void *unused)
+{
+    (void)unused;
+    return core_graph_of(sol_onnx_graph(core_onnx(self)), self);
+}
+
 static PyGetSetDef onnx_members[] = {
+    {"graph", onnx_graph, NULL, "the Graph; compiling it consumes it", NULL},
     {"inputs", onnx_inputs, NULL, "((name, dtype, shape), ..)", NULL},
     {"outputs", onnx_outputs, NULL, "((name, dtype, shape), ..)", NULL},
     {"open", onnx_open, NULL, "[(name, size, why or None), ..] of the dimensions that the model leaves open", NULL},
@@ -330,7 +339,20 @@ static PyObject *onnx_operators(PyObject *self, PyObject *unused)
     return dict;
 }
 
+static PyObject *onnx_param(PyObject *self, PyObject *number)
+{
+    const struct sol_onnx *model = core_onnx(self);
+    const long i = PyLong_AsLong(number);
+    if (i == -1 && PyErr_Occurred()) return NULL;
+    if (i < 0 || i >= sol_onnx_params(model)) return PyErr_Format(PyExc_IndexError, "there is no parameter %ld", i);
+    const struct sol_tensor *t = sol_onnx_graph(core_onnx(self))->params.at[i];
+    Py_ssize_t bytes = core_dtype_bytes(sol_tensor_dtype(t));
+    for (int d = 0; d < sol_tensor_ndim(t); d++) bytes *= (Py_ssize_t)sol_tensor_size(t, d);
+    return PyBytes_FromStringAndSize(sol_onnx_param(model, (int)i), bytes);
+}
+
 static PyMethodDef onnx_methods[] = {
+    {"param", onnx_param, METH_O, "param(number) -> bytes: the value of a parameter of the graph"},
     {"operators", onnx_operators, METH_NOARGS, "operators() -> {kind: how often}"},
     {NULL, NULL, 0, NULL},
 };
@@ -342,7 +364,7 @@ static PyType_Slot onnx_slots[] = {
     {Py_tp_str, onnx_text},
     {Py_tp_doc,
      "Onnx(path or buffer, {dimension: size}, {input: (dtype, shape, bytes)}, {dimension: (hint, min, max, multiple)}, "
-     "vary=False); str() says what wrote the model."},
+     "vary=False, trains=False); str() says what wrote the model."},
     {0, NULL},
 };
 static PyType_Spec onnx_spec = {"sol._core.Onnx", sizeof(struct py_onnx), 0, Py_TPFLAGS_DEFAULT, onnx_slots};

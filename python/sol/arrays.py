@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _core, api, log
-from .inputs import Input as Described
 from .parsed import (
     NUMPY,
     REAL,
@@ -20,6 +19,7 @@ from .parsed import (
     Parsed,
     Source,
     differentiate,
+    example,
     flatten,
     outline,
     rebuild,
@@ -229,11 +229,10 @@ class Function:
         self._programs: Programs[Program] = Programs(self.name, self._compile, _bytes)  # type: ignore[arg-type]
         self._lock = threading.Lock()  # of parameters
         self._varying: dict[Any, Program] = {}
-        example = source.call
-        if example.args or example.kwargs:
-            batch = 1 if example.batch_size is None else example.batch_size
-            leaves = [_example(leaf, batch) for leaf in flatten((example.args, example.kwargs))]
-            self._find(with_leaves(example, leaves), leaves, Mode())
+        call = source.call
+        if call.args or call.kwargs:
+            leaves = [example(leaf, call.batch_size) for leaf in flatten((call.args, call.kwargs))]
+            self._find(with_leaves(call, leaves), leaves, Mode())
 
     def __repr__(self) -> str:
         return f"sol.numpy.Function({self.name})"
@@ -288,13 +287,6 @@ def _seed() -> Array:
     """The next number of the random stream: that of sol.set_seed, otherwise NumPy's."""
     seed = api.next_seed()
     return np.array(np.random.randint(1 << 62) if seed is None else seed, np.int64)
-
-
-def _example(leaf: Any, batch: int) -> Any:
-    if isinstance(leaf, Described):
-        return np.zeros(leaf.sized(batch), np.dtype(str(leaf.dtype or "float32").removeprefix("torch.")))
-    leaf = leaf.detach() if hasattr(leaf, "detach") else leaf
-    return np.asarray(leaf) if hasattr(leaf, "__array__") else leaf
 
 
 def _checked(leaves: Sequence[Any]) -> list[Any]:

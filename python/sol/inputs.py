@@ -56,6 +56,12 @@ class Dim:
 ANY = Dim("*", 0)
 
 
+def type_name(dtype: Any) -> str:
+    """NumPy's name of a data type of any framework; None is float32."""
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype or "float32")
+    return str(name).removeprefix("torch.")
+
+
 @dataclass(frozen=True)
 class Input:
     """A tensor argument: its shape (0: any size; a Dim: any size that fits it), its type, and whether it requires a gradient."""

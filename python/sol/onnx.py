@@ -113,6 +113,7 @@ class Network:
         self._declared: dict[str, Dim] = {}  # open dimensions that the user declared
         self._hints: dict[str, int] = {}  # sizes of examples
         self._varies = True
+        self._trains = False  # whether weights are parameters even if they are small
         self._programs: Programs[Program] = Programs(self.name, self._compile, _bytes)
         self._all: Programs[Varying] = Programs(self.name, self._compile_all, lambda program: 0)
         self._asks = False  # whether the program for all sizes needs values of a call
@@ -227,7 +228,8 @@ class Network:
 
     def _read_all(self) -> _core.Onnx:
         """Reads the model with all open sizes varying."""
-        return _core.Onnx(self.source.data, self._fixed_sizes, self._values(), self._limits(), self._varies)
+        limits = self._limits()
+        return _core.Onnx(self.source.data, self._fixed_sizes, self._values(), limits, self._varies, self._trains)
 
     def _report(self) -> Report:
         """Which sizes may vary, and why others may not; see `sol.dims`."""
@@ -364,7 +366,8 @@ class Network:
 
     def _read(self, shapes: Shapes) -> _core.Onnx:
         """Reads the model with these input shapes."""
-        return _core.Onnx(self.source.data, {**self._fixed_sizes, **self._sizes(shapes)}, self._values())
+        sizes = {**self._fixed_sizes, **self._sizes(shapes)}
+        return _core.Onnx(self.source.data, sizes, self._values(), trains=self._trains)
 
     def _sizes(self, shapes: Shapes) -> dict[str, int]:
         """Open sizes by "input.axis"."""
@@ -637,11 +640,18 @@ def _is_known(shape: Any) -> bool:
 
 
 def sized(
-    model: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], batch_size: int | None, vdims: Any = None
+    model: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    batch_size: int | None,
+    vdims: Any = None,
+    trains: bool = False,
 ) -> _core.Onnx:
-    """A model for deployment. With a batch size all sizes are known; otherwise those vary that are open, or that `vdims` says."""
+    """A model for deployment, or for another framework, where all real weights are parameters (`trains`). With a batch size all
+    sizes are known; otherwise those vary that are open, or that `vdims` says."""
     given = dict(kwargs)
     network, shapes = _shaped(model, inputs, given, batch_size, given.pop("fix", None))
+    network._trains = trains
     if batch_size is not None:
         open_ = [i.name for i in network.inputs if i.shape is None or not all(isinstance(n, int) for n in i.shape[:1])]
         if not open_:

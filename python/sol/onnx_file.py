@@ -89,6 +89,18 @@ def describe(source: Source) -> tuple[list[Described], list[Described]]:
     return found
 
 
+def statistics(source: Source) -> set[str]:
+    """The names of means and variances that batch normalization reads, which are not trained."""
+    with source.bytes() as data:
+        return _statistics(data)
+
+
+def _statistics(model: memoryview) -> set[str]:
+    nodes = [node for graph in _all(model, 7) for node in _all(graph, 1)]
+    norms = [node for node in nodes if any(bytes(kind) == b"BatchNormalization" for kind in _all(node, 4))]
+    return {bytes(name).decode() for node in norms for name in _all(node, 1)[3:5]}
+
+
 def _described(source: Source) -> tuple[list[Described], list[Described]] | None:
     """None: not a model. (An exception would keep views of the file, which is closed here.)"""
     with source.bytes() as data:

@@ -9,7 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from . import _core
+from .inputs import Input as Described
+from .inputs import type_name
 
 NUMPY = {"bool": "bool", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16", "u32": "uint32", "i32": "int32",
          "u64": "uint64", "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64"}  # fmt: skip
@@ -113,6 +117,39 @@ class Source:
     call: Call  # the example
     parse: Callable[[Call, Mode], Parsed]
     owned: list[Owned]  # all parameters and states
+
+
+class Mark:
+    """Stands for a result."""
+
+
+def taken(parsed: Parsed) -> tuple[Any, dict[Any, int]]:
+    """The model's result with a `Mark` for each tensor, and which output of the graph each of them is."""
+    marks = [Mark() for _ in parsed.outputs]
+    return parsed.pack(marks), {m: o.number for m, o in zip(marks, parsed.outputs, strict=True)}
+
+
+def plain(name: str) -> str:
+    """A parameter's name in the form of all frameworks: `dense/kernel:0` is `dense.kernel`."""
+    return name.partition(":")[0].replace("/", ".")
+
+
+def dotted(owned: Sequence[Owned]) -> list[str]:
+    """The names of parameters in the form of all frameworks. Raises InvalidError if two are the same."""
+    found: dict[str, str] = {}
+    for o in owned:
+        other = found.setdefault(plain(o.name), o.name)
+        if other != o.name:
+            raise _core.InvalidError(f"parameters {other!r} and {o.name!r}: both are {plain(o.name)!r} in other frameworks; rename one")
+    return list(found)
+
+
+def example(leaf: Any, batch: int | None = None) -> Any:
+    """An argument of any framework as an array; what is none stays. `batch`: the size of an open one."""
+    if isinstance(leaf, Described):
+        return np.zeros(leaf.sized(1 if batch is None else batch), type_name(leaf.dtype))
+    leaf = leaf.detach() if hasattr(leaf, "detach") else leaf
+    return np.asarray(leaf) if hasattr(leaf, "__array__") else leaf
 
 
 class Problem(NamedTuple):

@@ -74,9 +74,12 @@ struct value *value_of_data(struct reader *r, const char *name, const struct dat
 
 /* Weights are parameters. Scalars and small integers are constants, because they are often arguments that shapes and
  * passes need. */
-static bool is_constant(const struct reader *r, const struct data *d)
+static bool is_constant(const struct reader *r, const struct value *v)
 {
-    if (r->options && r->options->constants) return true;
+    const struct data *d = v->data;
+    const int how = r->options ? r->options->constants : 0;
+    if (how == SOL_ONNX_TRAINED && v->initializer && dtype_def(d->dtype)->is_float && d->ndim) return false;
+    if (how == 1) return true;
     if (!dtype_def(d->dtype)->is_float && d->elements <= 1 << 16) return true;
     return d->elements <= 8;
 }
@@ -104,7 +107,7 @@ sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **o
         return ctx_fail(r->ctx, SOL_ERR_INVALID, "'%s' is a sequence, expected a tensor", v->name ? v->name : "");
     if (v->t || !v->data) return SOL_OK;
     const struct data *d = v->data;
-    if (is_constant(r, d)) {
+    if (is_constant(r, v)) {
         TRY(sol_graph_const(r->graph, d->dtype, d->ndim, d->shape, d->at, &v->t));
         if (d->elements <= 1 << 16) map_set_int(r->cheap, (uintptr_t)v->t, r);
     } else {

@@ -9,6 +9,7 @@ import numpy as np
 
 from sol import _core
 from sol.inputs import Input as Described
+from sol.inputs import type_name
 from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, rebuild
 
 from .builder import sol_name
@@ -68,5 +69,5 @@ def parse(model: Any, call: Call, mode: Mode) -> Parsed:
 
 def _spec(x: Any) -> Any:
     if isinstance(x, Described):
-        return jax.ShapeDtypeStruct(x.sized(1), np.dtype(str(x.dtype or "float32").removeprefix("torch.")))
+        return jax.ShapeDtypeStruct(x.sized(1), np.dtype(type_name(x.dtype)))
     return jax.ShapeDtypeStruct(x.shape, x.dtype)

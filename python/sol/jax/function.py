@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from sol import _core, log
-from sol.inputs import Input
+from sol.inputs import Input, type_name
 from sol.programs import Programs
 
 from .chance import is_key, key_bits
@@ -82,8 +82,7 @@ class Traced:
 def _spec(x: Any) -> Any:
     """The type of an argument."""
     if isinstance(x, Input):
-        dtype = np.dtype(str(x.dtype or "float32").removeprefix("torch."))
-        return jax.ShapeDtypeStruct(x.sized(1), dtype)
+        return jax.ShapeDtypeStruct(x.sized(1), np.dtype(type_name(x.dtype)))
     if isinstance(x, jax.ShapeDtypeStruct):
         return x
     aval = jax.api_util.shaped_abstractify(x)

@@ -11,12 +11,17 @@ import torch
 
 from sol import _core
 from sol.inputs import Input as Described
+from sol.inputs import type_name
 from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, with_leaves
 
 from . import as_module, deployed
 from .builder import sol_name
 from .entry import find_dims, optimize_module
 from .module import evaluating, owned_tensors
+from .wrap import wrap
+
+
+__all__ = ["deploy", "dims", "optimize", "owned", "parse", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> torch.nn.Module:
@@ -94,8 +99,8 @@ def _leaf(leaf: Any) -> Any:
     """An argument for PyTorch: arrays and NumPy's types become PyTorch's."""
     if isinstance(leaf, np.ndarray):
         return torch.from_numpy(np.ascontiguousarray(leaf))
-    if isinstance(leaf, Described) and isinstance(leaf.dtype, str):
-        return type(leaf)(leaf.shape, leaf.requires_grad, getattr(torch, leaf.dtype))
+    if isinstance(leaf, Described):
+        return type(leaf)(leaf.shape, leaf.requires_grad, getattr(torch, type_name(leaf.dtype)))
     return leaf
 
 

@@ -75,8 +75,8 @@ class Calls:
             args, kwargs = tf.nest.pack_sequence_as(tree, leaves)
             result = self.function(*args, **kwargs)
             found = tf.nest.flatten(result)
-            function.pack = _packer(result, found)  # type: ignore[attr-defined]
-            return [tf.convert_to_tensor(v) for v in found if _is_result(v)]
+            function.pack = packer(result)  # type: ignore[attr-defined]
+            return [tf.convert_to_tensor(v) for v in found if is_result(v)]
 
         return Family(function, specs, self.name, wanted, [x.shape.as_list() for x in xs])
 
@@ -102,13 +102,15 @@ class Calls:
         return self.last if self.last is not None and self.last.net is not None else None
 
 
-def _is_result(v: Any) -> bool:
+def is_result(v: Any) -> bool:
+    """Whether a leaf of a result is a tensor."""
     return tf.is_tensor(v) or isinstance(v, tf.Variable)
 
 
-def _packer(result: Any, found: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
+def packer(result: Any) -> Callable[[Sequence[Any]], Any]:
     """Makes the structure of a result of other tensors. Leaves that are no tensors stay."""
-    there = [_is_result(v) for v in found]
+    found = tf.nest.flatten(result)
+    there = [is_result(v) for v in found]
     others = [None if t else v for t, v in zip(there, found, strict=True)]
     tree = tf.nest.pack_sequence_as(result, list(range(len(found))))
 

@@ -14,8 +14,10 @@ import tensorflow as tf  # noqa: E402
 from sol import _core  # noqa: E402
 from sol.inputs import Dim  # noqa: E402
 from sol.inputs import Input as Described  # noqa: E402
+from sol.inputs import type_name  # noqa: E402
 from sol.parsed import CORE, Call, Input, Mode, Output, Owned, Parsed, flatten, rebuild  # noqa: E402
 
+from .calls import is_result, packer  # noqa: E402
 from .hooks import hooked  # noqa: E402
 from .model import attach  # noqa: E402
 from .parse import Reader  # noqa: E402
@@ -47,7 +49,7 @@ def _example(leaf: Any, batch: int) -> Any:
 
 
 def _dtype(leaf: Described) -> Any:
-    return tf.as_dtype(leaf.dtype or "float32")
+    return tf.as_dtype(type_name(leaf.dtype))
 
 
 def owned(model: Any) -> list[Owned]:
@@ -94,7 +96,7 @@ def parse(model: Any, call: Call, mode: Mode) -> Parsed:
             kwargs = {"training": mode.training, **kwargs}
         result = model(*args, **kwargs)
         noted.append(result)
-        return [t for t in tf.nest.flatten(result) if tf.is_tensor(t)]
+        return [tf.convert_to_tensor(v) for v in tf.nest.flatten(result) if is_result(v)]
 
     with hooked(), tf.init_scope():
         concrete = tf.function(function, autograph=False).get_concrete_function(*specs)
@@ -107,14 +109,14 @@ def parse(model: Any, call: Call, mode: Mode) -> Parsed:
                 raise _core.UnsupportedError(f"{name}: reads {s.name}, which is no variable of the model")
             p.name = names[id(s)]
     count = len(read.outputs) - len(read.writes)
-    result = noted[-1]
+    pack = packer(noted[-1])
     return Parsed(
         name,
         read.graph,
         [Input(f"in_{k}", i, v.handle) for k, (i, v) in enumerate(zip(kept, read.inputs, strict=True))],
         read.params,
         [Output(f"out_{i}", v.dtype, i) for i, v in enumerate(read.outputs[:count])],
-        lambda found: tf.nest.pack_sequence_as(result, list(found)),
+        pack,
         read.writes,
     )
 
