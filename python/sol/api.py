@@ -240,3 +240,11 @@ def next_seed(device_type: str = HOST, device_idx: int = 0) -> int | None:
     z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ z >> 27) * 0x94D049BB133111EB) & _MASK
     return (z ^ z >> 31) >> 1
+
+
+def next_random() -> int:
+    """The next number of the random stream: that of sol.set_seed, otherwise NumPy's."""
+    import numpy as np
+
+    seed = next_seed()
+    return int(np.random.randint(1 << 62)) if seed is None else seed

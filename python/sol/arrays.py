@@ -121,7 +121,7 @@ class Program:
             if version != self.given[i]:
                 self.net.set_param(i, self.parameters._arrays[p.name])
                 self.given[i] = version
-        return tuple(_seed() if i.leaf < 0 else np.ascontiguousarray(leaves[i.leaf]) for i in self.parsed.inputs)
+        return tuple(np.array(api.next_random(), np.int64) if i.leaf < 0 else np.ascontiguousarray(leaves[i.leaf]) for i in self.parsed.inputs)
 
     def _empty(self, rows: Sequence[tuple[str, str, tuple[int, ...]]], dims: tuple[int, ...]) -> tuple[Array, ...]:
         return tuple(np.empty([_core.size_at(n, dims) for n in shape], NUMPY[dtype]) for _, dtype, shape in rows)
@@ -281,12 +281,6 @@ class Function:
 def _bytes(program: Program) -> int:
     found = program.net.memory
     return found["params"] + found["prepared"] + found["workspace"]
-
-
-def _seed() -> Array:
-    """The next number of the random stream: that of sol.set_seed, otherwise NumPy's."""
-    seed = api.next_seed()
-    return np.array(np.random.randint(1 << 62) if seed is None else seed, np.int64)
 
 
 def _checked(leaves: Sequence[Any]) -> list[Any]:

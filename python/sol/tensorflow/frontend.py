@@ -21,6 +21,9 @@ from .calls import is_result, packer  # noqa: E402
 from .hooks import hooked  # noqa: E402
 from .model import attach  # noqa: E402
 from .parse import Reader  # noqa: E402
+from .wrap import wrap  # noqa: E402
+
+__all__ = ["optimize", "owned", "parse", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> Any:
@@ -108,14 +111,13 @@ def parse(model: Any, call: Call, mode: Mode) -> Parsed:
             if id(s) not in names:
                 raise _core.UnsupportedError(f"{name}: reads {s.name}, which is no variable of the model")
             p.name = names[id(s)]
-    count = len(read.outputs) - len(read.writes)
     pack = packer(noted[-1])
     return Parsed(
         name,
         read.graph,
         [Input(f"in_{k}", i, v.handle) for k, (i, v) in enumerate(zip(kept, read.inputs, strict=True))],
         read.params,
-        [Output(f"out_{i}", v.dtype, i) for i, v in enumerate(read.outputs[:count])],
+        [Output(f"out_{i}", read.outputs[n].dtype, n) for i, n in enumerate(read.results)],
         pack,
         read.writes,
     )

@@ -15,6 +15,7 @@ from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_def_library
 
 from sol import _core, log
+from sol.api import next_random
 from sol.parsed import REAL
 
 from .builder import TYPE
@@ -52,7 +53,7 @@ def _gradient(op: Any, *given: Any) -> list[Any]:
         raise _core.InvalidError(
             "sol: the optimized model of this tape or graph is gone; keep it until the gradient is computed"
         )
-    n, outputs = len(family.specs), op.outputs[:-1]
+    n, outputs = len(family.order), op.outputs[:-1]
     given = tuple(tf.zeros_like(outputs[i]) if given[i] is None else tf.convert_to_tensor(given[i]) for i in family.of)
     args = [op.outputs[-1], *op.inputs[:n], *outputs, *given, *op.inputs[n:]]
     made = call_op("SolBackward", family.id, args, family.made)
@@ -106,16 +107,16 @@ class Family:
         hints = [[8 if n is None else n for n in s] for s in shapes]
         self.fixed: Exception | None = None  # why each combination of sizes has a program of its own
         self._trace = seen = self._concrete(self.specs)
-        self.shapes = [t.shape for t in seen.outputs]
         read = self._first(seen, hints)
-        self.sources, self.writes = read.sources, read.writes
+        self.shapes = self._shapes(seen, read)
+        self.sources, self.writes, self.results, self.order = read.sources, read.writes, read.results, read.order
         self.types = [TYPE[v.dtype] for v in read.outputs]
         self.constants = {i: tf.constant(s) for i, s in enumerate(read.sources) if isinstance(s, np.ndarray)}
         self.of: tuple[int, ...] = ()
         self.slots: list[int] = []
         self.made: list[Any] = []
         self._differentiate(read)
-        self.id, self._family = _core.tf_family(len(specs), _maker(weakref.ref(self)))
+        self.id, self._family = _core.tf_family(len(self.order), _maker(weakref.ref(self)))
         _families[self.id] = self
         self._ready: set[Any] = set()
         self._pending = read if self._open and self.fixed is None else None
@@ -134,9 +135,9 @@ class Family:
         """The graph for all sizes; if there is none, that for the hints."""
         if self._open:
             try:
-                read = Reader(seen, self.name, hints, self.training).run()
+                read = self._read(seen, hints)
                 self._differentiate(read, keep=False)
-                return Reader(seen, self.name, hints, self.training).run() if self.training else read
+                return self._read(seen, hints) if self.training else read
             except (_core.UnsupportedError, _core.InvalidError, _core.InternalError) as e:
                 self.fixed = e
                 log.debug(f"{self.name}: a program for each combination of sizes: {e}")
@@ -144,21 +145,27 @@ class Family:
 
     def _sized(self, shapes: Sequence[Sequence[int]]) -> Read:
         specs = [tf.TensorSpec(n, s.dtype) for n, s in zip(shapes, self.specs, strict=True)]
-        return Reader(self._concrete(specs), self.name, shapes, self.training).run()
+        return self._read(self._concrete(specs), shapes)
+
+    def _read(self, seen: Any, shapes: Sequence[Sequence[int]]) -> Read:
+        return Reader(seen, self.name, shapes, self.training).run()
+
+    def _shapes(self, seen: Any, read: Read) -> list[Any]:
+        """The shapes of the results as far as they are known for all sizes."""
+        return [t.shape for t in seen.outputs]
 
     def _differentiate(self, read: Read, keep: bool = True) -> None:
         """Appends the gradient."""
         if not self.training:
             return
-        n, (inputs, variables) = len(self.specs), self.wanted
-        rows = [(i, v.handle) for i, v in enumerate(read.inputs) if i in inputs and v.dtype in REAL]
+        n, (inputs, variables) = len(read.order), self.wanted
+        rows = [(k, v.handle) for k, v in enumerate(read.inputs) if read.order[k] in inputs and v.dtype in REAL]
         rows += [
             (n + i, p.tensor)
             for i, (p, s) in enumerate(zip(read.params, read.sources, strict=True))
             if p.constant is None and id(s.handle) in variables
         ]
-        nuser = len(read.outputs) - len(read.writes)
-        of = tuple(i for i in range(nuser) if read.outputs[i].dtype in REAL)
+        of = tuple(i for i in dict.fromkeys(read.results) if read.outputs[i].dtype in REAL)
         reached = read.graph.differentiate(of, tuple(h for _, h in rows))
         if keep:
             self.of = of
@@ -166,46 +173,72 @@ class Family:
             self.made = [TYPE[h.dtype] for (_, h), there in zip(rows, reached, strict=True) if there]
 
     def make(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Adds a program for inputs of these shapes."""
+        """Adds a program for inputs of the network of these shapes."""
         with self._lock:
             read, self._pending = self._pending, None
             if read is None:
-                read = self._sized([list(s) for s in shapes])
-                same = [id(s) for s in read.sources if not isinstance(s, np.ndarray)]
-                if same != [id(s) for s in self.sources if not isinstance(s, np.ndarray)]:
+                read = self._sized(self._by_argument(shapes))
+                if read.order != self.order or not _same(read.sources, self.sources):
                     raise _core.UnsupportedError(
-                        f"{self.name}: reads other variables at sizes {list(map(list, shapes))}: not supported"
+                        f"{self.name}: reads other variables, constants or arguments at sizes {list(map(list, shapes))}: not supported"
                     )
                 self._differentiate(read)
             start = time.monotonic()
             net = read.graph.compile()
-            what = ", ".join(f"{s.dtype.name}{list(n)}" for s, n in zip(self.specs, shapes, strict=True))
+            what = ", ".join(f"{v.dtype}{list(n)}" for v, n in zip(read.inputs, shapes, strict=True))
             log.debug(f"Program of {self.name} for {what}: compiled in {time.monotonic() - start:.2f} s")
             log.memory("Training" if self.training else "Inference", net, self.name)
             self.net = net
-            _core.tf_add(self._family, net, len(self.specs), len(self.types), len(self.of), len(self.slots))
+            _core.tf_add(self._family, net, len(self.order), len(self.types), len(self.of), len(self.slots))
+
+    def _by_argument(self, shapes: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """The shapes of arguments, by those of the network's inputs. What it does not read has any."""
+        known = dict(zip(self.order, map(list, shapes), strict=True))
+        return [known.get(i, [1 if n is None else n for n in s.shape]) for i, s in enumerate(self.specs)]
 
     def prepare(self, shapes: Sequence[Sequence[int]]) -> None:
-        """Compiles the program for these shapes if there is none, so that errors are those of Python."""
+        """Compiles the program for arguments of these shapes if there is none, so that errors are those of Python."""
         key = tuple(map(tuple, shapes))
         if key not in self._ready:
             with self._lock:
                 if self._pending is not None or (self.fixed is not None or not self._open):
-                    self.make(shapes)
+                    self.make([shapes[i] if i >= 0 else () for i in self.order])
             self._ready.add(key)
 
     def __call__(self, *xs: Any) -> Any:
         """The function's result for tensors, now or in a graph."""
+        xs = tuple(xs[i] if i >= 0 else draw() for i in self.order)
         params = [self.constants[i] if i in self.constants else s.read_value() for i, s in enumerate(self.sources)]
         outputs = call_op("SolForward" if self.training else "SolRun", self.id, [*xs, *params], self.types)
         if not tf.executing_eagerly():
-            for o, s in zip(outputs, self.shapes, strict=False):
-                o.set_shape(s)
+            for i, s in zip(self.results, self.shapes, strict=True):
+                outputs[i].set_shape(s)
             for i, n in self.writes:
                 outputs[n].set_shape(self.sources[i].shape)
         for i, n in self.writes:
             self.sources[i].assign(outputs[n])
-        return self.function.pack(outputs[: len(self.shapes)])  # type: ignore[attr-defined]
+        return self._pack([outputs[i] for i in self.results])
+
+    def _pack(self, found: Sequence[Any]) -> Any:
+        """The caller's result, of tensors."""
+        return self.function.pack(found)  # type: ignore[attr-defined]
+
+
+def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether two programs read the same variables, and constants of the same values."""
+    pairs = zip(some, others, strict=False)
+    return len(some) == len(others) and all(a is b or _equal(a, b) for a, b in pairs)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+def draw() -> Any:
+    """The next number of the random stream: that of sol.set_seed, otherwise NumPy's, which keras.utils.set_random_seed sets."""
+    seed = tf.numpy_function(lambda: np.int64(next_random()), [], tf.int64, stateful=True)
+    seed.set_shape(())
+    return seed
 
 
 def _maker(family: weakref.ref[Family]) -> Callable[[Any], None]:

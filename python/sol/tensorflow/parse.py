@@ -40,7 +40,9 @@ class Read:
     inputs: list[Value] = field(default_factory=list)
     params: list[Param] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)  # of params: a tf.Variable, or an array
-    outputs: list[Value] = field(default_factory=list)  # those of the function, then new values of variables
+    outputs: list[Value] = field(default_factory=list)  # new values of variables, then those of the function
+    results: list[int] = field(default_factory=list)  # which outputs are those of the function
+    order: list[int] = field(default_factory=list)  # which argument each input is; -1: a seed
     writes: list[tuple[int, int]] = field(default_factory=list)  # (number in params, number in outputs)
 
 
@@ -79,14 +81,16 @@ class Reader:
             shape = [self._dim(i, d) if n is None else n for d, n in enumerate(t.shape.as_list())]
             env[t.ref()] = value = Value(self.graph.input(t.name.split(":")[0], dtype, shape))
             self.read.inputs.append(value)
+            self.read.order.append(i)
         self._walk(self.concrete.graph, env, variables)
         if self.problems:
             raise rejection(self.problems)
-        for i, t in enumerate(self.concrete.outputs):
-            self._output(f"out_{i}", self.b.value(env[t.ref()]))
         for variable in self.written.values():
             self.read.writes.append((self.numbers[id(variable)], len(self.read.outputs)))
             self._output(f"new_{variable.name}", self.b.value(self.state[id(variable)]))
+        for i, t in enumerate(self.concrete.outputs):
+            self.read.results.append(len(self.read.outputs))
+            self._output(f"out_{i}", self.b.value(env[t.ref()]))
         return self.read
 
     def _dim(self, i: int, d: int) -> int:

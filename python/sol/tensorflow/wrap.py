@@ -1,0 +1,155 @@
+"""A model of another framework as a Keras model, which owns the variables. Its programs run by the operators that run those of
+TensorFlow's own models: only the graph comes from a `Parsed`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from sol import _core, forms
+from sol.inputs import Dim, Exact
+from sol.parsed import Call, Mode, Owned, Source, dotted, example, flatten, rebuild
+
+from .builder import Value
+from .calls import Calls
+from .operation import Family
+from .parse import Read
+
+_FILES = "only its weights can be saved (save_weights), or the model that it was made from"
+
+
+class Model(keras.Model):
+    """Variables of a model of another framework, under its names. It is called as that model is; `fit` gives several
+    arguments as one list."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(name=re.sub(r"[^A-Za-z0-9_.-]", "_", source.name), autocast=False)
+        self.supports_jit = False  # Keras then says that it does without XLA
+        found: dict[Any, Any] = {}
+        for o, name in zip(source.owned, dotted(source.owned), strict=True):
+            if o.key not in found:
+                found[o.key] = self._new(o, name)
+        named = {o.name: found[o.key].value for o in source.owned}
+        self._sol = WrappedCalls(source, named, lambda: [v.value for v in self.trainable_variables])
+        self.built = True
+
+    def _new(self, o: Owned, name: str) -> Any:
+        v = self.add_weight(shape=o.array.shape, dtype=o.array.dtype.name, initializer="zeros", trainable=o.trained, name=name)
+        v.assign(o.array)
+        return v
+
+    def call(self, *args: Any, training: bool | None = None, **kwargs: Any) -> Any:
+        """The model's result."""
+        return self._sol(bool(training), *self._sol.spread(args), **kwargs)
+
+    def get_config(self) -> Any:
+        """There is none: the model is made of another one."""
+        raise _core.UnsupportedError(f"{self.name}: a model of {self._sol.source.framework} in Keras: {_FILES}")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        made = Model(self._sol.source)
+        made.set_weights(self.get_weights())
+        return made
+
+
+class WrappedCalls(Calls):
+    """The families of a wrapped model. In front of the arguments of a call is whether it is one of training.
+
+    named  its variables, by the names of the source
+    """
+
+    def __init__(self, source: Source, named: dict[str, Any], variables: Any) -> None:
+        super().__init__(None, source.name, variables)  # type: ignore[arg-type]
+        self.source, self.named = source, named
+
+    def spread(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """One list of arguments, as Keras gives them, instead of several arguments."""
+        n = len(self.source.call.args)
+        return tuple(args[0]) if n > 1 == len(args) and isinstance(args[0], list | tuple) and len(args[0]) == n else args
+
+    def _open_shape(self, i: int, x: Any) -> list[int | None]:
+        if self.source.call.vdims is False:
+            return list(x.shape)
+        return [None] * x.shape.rank if self.source.call.vdims else super()._open_shape(i, x)
+
+    def _make(self, tree: Any, flat: list[Any], at: list[int], specs: Any, wanted: Any, xs: list[Any]) -> Family:
+        (training, *args), kwargs = tf.nest.pack_sequence_as(tree, [*range(len(flat))])
+        where = flatten((args, kwargs))  # by leaf: its number in `flat`
+        leaves = [at.index(k) if k in at else _Plain(flat[k]) for k in where]
+        call = Call(*rebuild((tuple(args), kwargs), leaves))
+        mode = Mode(flat[training], any(wanted))
+        return WrappedFamily(self, (call, mode), specs, wanted, [x.shape.as_list() for x in xs])
+
+
+class _Plain:
+    """An argument that is no tensor."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class WrappedFamily(Family):
+    """Programs of a wrapped model. `what`: the call, with the numbers of tensors in their places, and its mode."""
+
+    def __init__(self, calls: WrappedCalls, what: tuple[Call, Mode], specs: Any, wanted: Any, shapes: Any) -> None:
+        self.calls, (self.call, self.mode) = calls, what
+        super().__init__(None, specs, calls.name, wanted, shapes)  # type: ignore[arg-type]
+
+    def _pack(self, found: Sequence[Any]) -> Any:
+        return self._packed(found)
+
+    def _concrete(self, specs: Any) -> Any:
+        return specs
+
+    def _read(self, seen: Any, shapes: Sequence[Sequence[int]]) -> Read:
+        open_, numbers = any(n is None for s in seen for n in s.shape), flatten((self.call.args, self.call.kwargs))
+        leaves = [n.value if isinstance(n, _Plain) else self._argument(seen[n], shapes[n]) for n in numbers]
+        args, kwargs = rebuild((self.call.args, self.call.kwargs), leaves)
+        vdims = (self.calls.source.call.vdims or False) if open_ else None
+        parsed = self.calls.source.parse(Call(args, kwargs, vdims=vdims), self.mode)
+        order = [numbers[i.leaf] if i.leaf >= 0 else -1 for i in parsed.inputs]
+        inputs = [Value(i.tensor) for i in parsed.inputs]
+        for k, v in zip(order, inputs, strict=True):
+            for n, size in zip(seen[k].shape if k >= 0 else (), v.shape, strict=True):
+                if n is None and type(size) is not forms.Size:
+                    raise _core.UnsupportedError(f"{self.name}: argument {k}: needs {size}")
+        named = self.calls.named
+        self._packed = parsed.pack
+        return Read(
+            parsed.graph,
+            inputs,
+            parsed.params,
+            [named[p.name] if p.constant is None else p.constant for p in parsed.params],
+            [Value(t) for _, t in parsed.graph.outputs],
+            [o.number for o in parsed.outputs],
+            order,
+            parsed.writes,
+        )
+
+    def _argument(self, spec: Any, shape: Sequence[int]) -> Any:
+        varies = any(n is None for n in spec.shape) and not self.calls.source.call.vdims
+        if not varies:
+            return np.zeros(shape, spec.dtype.as_numpy_dtype)
+        name = spec.dtype.name
+        return Exact(tuple(Dim("batch", example=max(k, 1)) if n is None else n for n, k in zip(spec.shape, shape, strict=True)), dtype=name)
+
+    def _shapes(self, seen: Any, read: Read) -> list[Any]:
+        shapes = [read.outputs[n].shape for n in read.results]
+        known = self.fixed is None
+        return [tf.TensorShape([n if known and type(n) is int else None for n in s]) for s in shapes]
+
+
+def wrap(source: Source) -> Model:
+    """A model of another framework as a Keras model."""
+    model = Model(source)
+    call = source.call
+    if call.args or call.kwargs:
+        leaves = [example(leaf, call.batch_size) for leaf in flatten((call.args, call.kwargs))]
+        args, kwargs = rebuild((call.args, call.kwargs), [tf.convert_to_tensor(v) if isinstance(v, np.ndarray) else v for v in leaves])
+        model(*args, **kwargs)
+    return model
