@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from . import _core
-from .onnx_file import is_model
+from .onnx_file import is_model, source_of
 from .parsed import Call, Mode, Owned, Parsed, Source, flatten
 
 GROUP = "sol.frameworks"
@@ -36,6 +36,9 @@ class Frontend(Protocol):
 
     def deploy(self, model: Any, target: str, keys: dict[str, str], call: Call, sizes: Sequence[int | None]) -> None:
         """`sol.deploy`, for each of these batch sizes (None: that of the call)."""
+
+    def bind(self, model: Any, call: Call) -> tuple[Any, Call]:
+        """The model and its call for `parse` and `owned`, where the call of the framework also has the parameters."""
 
     def parse(self, model: Any, call: Call, mode: Mode) -> Parsed:
         """A network for this call, whose tensors are arrays or descriptions. It is not compiled yet."""
@@ -131,9 +134,23 @@ def optimize(model: Any, call: Call) -> Any:
         return _can(name, "optimize", f"sol.optimize for models of {name}")(model, call)
     wrap = _can(target, "wrap", f"framework {target!r}: other models as models of {target}")
     parse = _can(name, "parse", f"framework {target!r}: models of {name} in another framework")
-    owned = _can(name, "owned", f"framework {target!r}: models of {name} in another framework")(model)
-    title = getattr(model, "name", None) or type(model).__name__
-    return wrap(Source(str(title), name, call, functools.partial(parse, model), owned))
+    owned = _can(name, "owned", f"framework {target!r}: models of {name} in another framework")
+    model, call = bound(name, model, call)
+    return wrap(Source(title(model), name, call, functools.partial(parse, model), owned(model)))
+
+
+def bound(name: str, model: Any, call: Call) -> tuple[Any, Call]:
+    """The model, and a call of it without its parameters."""
+    bind = getattr(named(name), "bind", None)
+    return bind(model, call) if bind else (model, call)
+
+
+def title(model: Any) -> str:
+    """A model's name."""
+    if is_model(model):
+        return source_of(model).name
+    function = getattr(model, "func", model)
+    return str(getattr(model, "name", None) or getattr(function, "__name__", None) or type(function).__name__)
 
 
 def dims(model: Any, call: Call) -> Any:

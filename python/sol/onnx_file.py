@@ -37,6 +37,11 @@ class Source:
     label: str
     data: str | bytes
 
+    @property
+    def name(self) -> str:
+        """The file's name, without folders."""
+        return os.path.basename(self.label)
+
     @contextmanager
     def bytes(self) -> Iterator[memoryview]:
         """All bytes of the model; a file is mapped."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,7 +50,7 @@ def parse(model: Any, call: Call, mode: Mode) -> Parsed:
     graph, known = read.graph, {o.name for o in owned(model)}
     leaves = {n: i for i, n in enumerate(_arguments(model, call))}
     return Parsed(
-        os.path.basename(source_of(model).label),
+        source_of(model).name,
         graph,
         [Input(n, leaves[n], t) for n, t in graph.inputs],
         [Param(n, t, None if n in known else _value(read, i, t)) for i, (n, t) in enumerate(graph.params)],

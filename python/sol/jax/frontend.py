@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,6 +18,9 @@ from .builder import sol_name
 from .function import Function, Traced
 from .function import optimize as optimized
 from .network import Described as Graph
+from .wrap import wrap
+
+__all__ = ["bind", "optimize", "owned", "parse", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> Function:
@@ -27,44 +32,63 @@ def optimize(model: Any, call: Call) -> Function:
     return optimized(model, *call.args, **call.kwargs)
 
 
+def bind(model: Any, call: Call) -> tuple[Any, Call]:
+    """A function whose first argument is a container, with others behind it, as one that has these parameters."""
+    if len(call.args) + len(call.kwargs) < 2 or not call.args or isinstance(model, functools.partial):
+        return model, call
+    if jax.tree_util.all_leaves([call.args[0]]):
+        return model, call
+    rest = Call(call.args[1:], call.kwargs, call.batch_size, call.copy, call.vdims, call.framework)
+    return functools.partial(model, call.args[0]), rest
+
+
 def owned(model: Any) -> list[Owned]:
-    """A function owns nothing: parameters are arguments, and arrays that it closes over are constants."""
-    return []
+    """The arrays in the first argument of a functools.partial. Those of real types are trained; of variables of Flax, those in
+    "params". Other arrays that a function closes over are constants."""
+    found = []
+    for path, leaf in _bound(model):
+        keys = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
+        flax = isinstance(model.args[0], Mapping) and "params" in model.args[0]
+        array = np.asarray(leaf)
+        found.append(Owned("/".join(keys), array, array.dtype.kind == "f" and (not flax or keys[0] == "params"), id(leaf)))
+    return found
+
+
+def _bound(model: Any) -> list[Any]:
+    bound = isinstance(model, functools.partial) and model.args
+    return jax.tree_util.tree_flatten_with_path(model.args[0])[0] if bound else []
 
 
 def parse(model: Any, call: Call, mode: Mode) -> Parsed:
     """Traces and translates a function. Leaves that are no arrays are what they are in every call."""
     leaves = flatten((call.args, call.kwargs))
     which = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray | np.generic | jax.Array | Described)]
+    own = owned(model)
+    function, tree = (model.func, jax.tree_util.tree_structure(model.args[0])) if own else (model, None)
+    more, named = (model.args[1:], model.keywords) if own else ((), {})
     found: list[Any] = []
 
     def flat(*arrays: Any) -> list[Any]:
-        own = list(leaves)
-        for i, x in zip(which, arrays, strict=True):
-            own[i] = x
-        args, kwargs = rebuild((call.args, call.kwargs), own)
-        made, tree = jax.tree_util.tree_flatten(model(*args, **kwargs))
-        found[:] = [tree]
+        given = list(leaves)
+        for i, x in zip(which, arrays[len(own) :], strict=True):
+            given[i] = x
+        args, kwargs = rebuild((call.args, call.kwargs), given)
+        first = [jax.tree_util.tree_unflatten(tree, arrays[: len(own)])] if own else []
+        made, result = jax.tree_util.tree_flatten(function(*first, *more, *args, **named, **kwargs))
+        found[:] = [result]
         return made
 
-    name = getattr(model, "__name__", type(model).__name__)
-    names = [f"in_{k}" for k in range(len(which))]
-    graph = Graph(
-        name,
-        Traced(name, flat, [_spec(leaves[i]) for i in which], names, []),
-        [],
-        (0,) if mode.gradient else None,
-        False,
-    )
-    inputs = [Input(n, i, t.handle) for n, i, t in zip(names, which, graph.values, strict=True)]
-    params = [
-        Param(f"constant_{k}", t.handle, c) for k, (t, c) in enumerate(zip(graph.held, graph.constants, strict=True))
-    ]
+    name = getattr(function, "__name__", type(function).__name__)
+    names = [*(o.name for o in own), *(f"in_{k}" for k in range(len(which)))]
+    specs = [*(_spec(o.array) for o in own), *(_spec(leaves[i]) for i in which)]
+    numbers = list(range(len(own)))
+    graph = Graph(name, Traced(name, flat, specs, names, numbers), numbers, (0,) if mode.gradient else None, False)
+    inputs = [Input(n, i, t.handle) for n, i, t in zip(names[len(own) :], which, graph.values[len(own) :], strict=True)]
+    params = [Param(o.name, t.handle) for o, t in zip(own, graph.values, strict=False)]
+    params += [Param(f"constant_{k}", t.handle, c) for k, (t, c) in enumerate(zip(graph.held, graph.constants, strict=True))]
     outputs = [Output(f"out_{k}", sol_name(r.dtype), k) for k, r in enumerate(graph.results)]
-    tree = found[0]
-    return Parsed(
-        name, graph.graph, inputs, params, outputs, lambda results: jax.tree_util.tree_unflatten(tree, results)
-    )
+    result = found[0]
+    return Parsed(name, graph.graph, inputs, params, outputs, lambda made: jax.tree_util.tree_unflatten(result, made))
 
 
 def _spec(x: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -22,33 +23,55 @@ MOST_BOUND = 2  # sets of parameters for which prepared ones are kept
 FIXED = (jax.Array, np.generic, bool, int, float)  # types of leaves whose values do not change
 
 
-class Traced:
-    """The function for arguments of fixed types: its jaxpr, and the networks made of it.
+class Networks(ABC):
+    """Networks of one function for arguments of fixed types, which differ in their gradients.
 
-    flat    the function of the arguments' leaves, keys as bits
-    names   the leaves' names
+    names   of the arguments, which are arrays
     params  the numbers of those that are parameters
     """
 
-    def __init__(
-        self, name: str, flat: Callable[..., Any], specs: Sequence[Any], names: list[str], params: list[int]
-    ) -> None:
-        self.name, self.flat, self.names, self.params = name, flat, names, params
-        self.jaxpr = jax.make_jaxpr(flat)(*specs)
-        self.tree: Any = None  # of the results
-        self.keys: list[Any] = []  # of the results that are keys of random numbers: their kind
-        self._specs = specs
+    def __init__(self, name: str, names: list[str], params: list[int]) -> None:
+        self.name, self.names, self.params = name, names, params
         self._networks: dict[tuple[int, ...] | None, Network] = {}
         self._bound: OrderedDict[tuple[int, ...] | None, Bound] = OrderedDict()
-        self._vectorized: dict[Hashable, Traced] = {}
         self._lock = threading.RLock()
+
+    @abstractmethod
+    def _made(self, wanted: tuple[int, ...] | None) -> Network:
+        """A new network."""
+
+    @abstractmethod
+    def vectorized(self, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Networks:
+        """The function under vmap."""
 
     def network(self, wanted: tuple[int, ...] | None) -> Network:
         """The network with the gradients of these arguments (None: without), compiled when it is first needed."""
         with self._lock:
             if wanted not in self._networks:
-                self._networks[wanted] = Network(self.name, self, self.params, wanted)
+                self._networks[wanted] = self._made(wanted)
             return self._networks[wanted]
+
+    def call(self, leaves: Sequence[Any], specs: Sequence[Any]) -> Any:
+        """The results for arguments that have these types."""
+        own = [leaves[i] for i in self.params]
+        fixed = all(isinstance(x, FIXED) and not isinstance(x, jax.core.Tracer) for x in own)
+        bound = self.bound(tuple(own) if fixed else None)
+        operands = [(leaves[i], specs[i].dtype) for i in bound.passed]
+        if any(isinstance(x, jax.core.Tracer) for x in leaves):
+            return self._staged(bound, [jax.numpy.asarray(x, dtype) for x, dtype in operands])
+        return bound.calls(None).now([np.asarray(x, dtype) for x, dtype in operands])
+
+    def _staged(self, bound: Bound, arrays: list[Any]) -> Any:
+        """A call inside of a transformation of JAX."""
+        try:
+            return bound.apply(arrays)
+        except TypeError as e:
+            if "forward-mode" not in str(e):
+                raise
+            raise _core.UnsupportedError(
+                f"{self.name}: jax.jvp, jax.jacfwd and jax.hessian: not supported; differentiate the original function, or use "
+                "jax.grad, jax.vjp or jax.jacrev"
+            ) from e
 
     def bound(self, arrays: tuple[Any, ...] | None) -> Bound:
         """The function with these arrays as parameters. What was prepared of them is kept for the sets used last."""
@@ -62,6 +85,31 @@ class Traced:
             self._bound.move_to_end(key)
             return found
 
+    @property
+    def memory(self) -> int:
+        """Bytes that the networks hold besides parameters."""
+        return sum(n.net.memory["prepared"] + n.net.memory["workspace"] for n in self._networks.values())
+
+
+class Traced(Networks):
+    """Those of a function of JAX: its jaxpr, and the networks made of it.
+
+    flat  the function of the arguments' leaves, keys as bits
+    """
+
+    def __init__(
+        self, name: str, flat: Callable[..., Any], specs: Sequence[Any], names: list[str], params: list[int]
+    ) -> None:
+        super().__init__(name, names, params)
+        self.flat = flat
+        self.jaxpr = jax.make_jaxpr(flat)(*specs)
+        self.tree: Any = None  # of the results
+        self.keys: list[Any] = []  # of the results that are keys of random numbers: their kind
+        self._vectorized: dict[Hashable, Traced] = {}
+
+    def _made(self, wanted: tuple[int, ...] | None) -> Network:
+        return Network(self.name, self, self.params, wanted)
+
     def vectorized(self, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Traced:
         """The function under vmap."""
         specs = [_spec(x) for x in leaves]
@@ -72,11 +120,6 @@ class Traced:
                 params = [i for i in self.params if axes[i] is None]
                 self._vectorized[key] = Traced(f"{self.name}, vectorized", flat, specs, self.names, params)
             return self._vectorized[key]
-
-    @property
-    def memory(self) -> int:
-        """Bytes that the networks hold besides parameters."""
-        return sum(n.net.memory["prepared"] + n.net.memory["workspace"] for n in self._networks.values())
 
 
 def _spec(x: Any) -> Any:
@@ -164,31 +207,9 @@ class Function:
         call = Call(self, args, kwargs)
         key = call.key
         traced = self.traced(call, key)
-        here = not any(isinstance(x, jax.core.Tracer) for x in call.leaves)
-        own = [call.leaves[i] for i in traced.params]
-        fixed = all(isinstance(x, FIXED) and not isinstance(x, jax.core.Tracer) for x in own)
-        bound = traced.bound(tuple(own) if fixed else None)
-        operands = [call.leaves[i] for i in bound.passed]
-        if here:
-            specs = [call.specs[i] for i in bound.passed]
-            results = bound.calls(None).now([np.asarray(x, s.dtype) for x, s in zip(operands, specs, strict=True)])
-        else:
-            arrays = [jax.numpy.asarray(x, call.specs[i].dtype) for i, x in zip(bound.passed, operands, strict=True)]
-            results = self._staged(bound, arrays)
+        results = traced.call(call.leaves, call.specs)
         leaves = [jax.random.wrap_key_data(y, impl=k) if k else y for y, k in zip(results, traced.keys, strict=True)]
         return jax.tree_util.tree_unflatten(traced.tree, leaves)
-
-    def _staged(self, bound: Bound, arrays: list[Any]) -> Any:
-        """A call inside of a transformation of JAX."""
-        try:
-            return bound.apply(arrays)
-        except TypeError as e:
-            if "forward-mode" not in str(e):
-                raise
-            raise _core.UnsupportedError(
-                f"{self.__name__}: jax.jvp, jax.jacfwd and jax.hessian: not supported; differentiate the original function, or use "
-                "jax.grad, jax.vjp or jax.jacrev"
-            ) from e
 
     def traced(self, call: Call, key: Hashable) -> Traced:
         """The function for arguments of these types."""

@@ -75,11 +75,18 @@ class Network(Described):
 
     def __init__(self, name: str, traced: Any, params: Sequence[int], wanted: tuple[int, ...] | None) -> None:
         super().__init__(name, traced, params, wanted)
+        self._compile(wanted is not None)
+
+    def _compile(self, trains: bool) -> None:
         self.net = self.graph.compile()
         del self.graph  # compiling used it up
         self.saved = jax.ShapeDtypeStruct((max(self.net.memory["saved"], 1),), np.uint8)
-        kind = "Inference" if wanted is None else "Training"
-        log.info(f"Estimated Peak Memory Consumption: {kind} ~{self.net.peak}: {name}")
+        kind = "Training" if trains else "Inference"
+        log.info(f"Estimated Peak Memory Consumption: {kind} ~{self.net.peak}: {self.name}")
+
+    def buffers(self, bound: Sequence[Any]) -> tuple[Any, ...]:
+        """The values of all parameters of the network, if those of the function are these."""
+        return (*bound, *self.constants)
 
     def argument(self, i: int) -> tuple[int, int]:
         """What argument i of the function is to the network."""
@@ -95,7 +102,7 @@ class Calls:
 
     def __init__(self, network: Network, bound: tuple[Any, ...] | None) -> None:
         self.network = network
-        self._buffers = None if bound is None else (*bound, *network.constants)
+        self._buffers = None if bound is None else network.buffers(bound)
         self.passed = [
             i for i in range(len(network.params) + len(network.inputs)) if bound is None or i in network.inputs
         ]
