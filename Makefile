@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
 PYTEST := $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-TENSORFLOW := .venv-tensorflow/bin/python -m pytest -n auto --maxprocesses 2 test/tensorflow_frontend
+TENSORFLOW := .venv-tensorflow/bin/python -m pytest -n auto --maxprocesses 2 test/tensorflow_frontend test/cross
 CUDA := $(CURDIR)/build/test/libcuda_double.so
 OPENCL := OCL_ICD_VENDORS=$(CURDIR)/.venv-opencl/vendors
 ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1

@@ -15,6 +15,7 @@ from .parsed import (
     REAL,
     Call,
     Gradient,
+    Mark,
     Mode,
     Parsed,
     Source,
@@ -23,6 +24,7 @@ from .parsed import (
     flatten,
     outline,
     rebuild,
+    taken,
     with_leaves,
 )
 from .programs import Programs
@@ -121,7 +123,10 @@ class Program:
             if version != self.given[i]:
                 self.net.set_param(i, self.parameters._arrays[p.name])
                 self.given[i] = version
-        return tuple(np.array(api.next_random(), np.int64) if i.leaf < 0 else np.ascontiguousarray(leaves[i.leaf]) for i in self.parsed.inputs)
+        return tuple(
+            np.array(api.next_random(), np.int64) if i.leaf < 0 else np.ascontiguousarray(leaves[i.leaf])
+            for i in self.parsed.inputs
+        )
 
     def _empty(self, rows: Sequence[tuple[str, str, tuple[int, ...]]], dims: tuple[int, ...]) -> tuple[Array, ...]:
         return tuple(np.empty([_core.size_at(n, dims) for n in shape], NUMPY[dtype]) for _, dtype, shape in rows)
@@ -179,7 +184,10 @@ class Program:
         if len(leaves) != len(results):
             raise _core.InvalidError(f"{self.parsed.name}: back: expected {len(results)} gradients, got {len(leaves)}")
         given: dict[int, Any] = {}
-        for o, y, g in zip(self.parsed.outputs, results, leaves, strict=True):
+        tree, order = taken(self.parsed)
+        outputs = {o.number: o for o in self.parsed.outputs}
+        ordered = [outputs[order[leaf]] for leaf in flatten(tree) if isinstance(leaf, Mark)]
+        for o, y, g in zip(ordered, results, leaves, strict=True):
             if g is None or o.dtype not in REAL:
                 continue
             g = np.asarray(g, y.dtype)

@@ -34,7 +34,8 @@ def owned(model: Any) -> list[Owned]:
     network._trains = True
     read, fixed = network._read_all(), statistics(network.source)
     return [
-        Owned(n, _value(read, i, t), t.dtype in REAL and n not in fixed, n) for i, (n, t) in enumerate(read.graph.params)
+        Owned(n, _value(read, i, t), t.dtype in REAL and n not in fixed, n)
+        for i, (n, t) in enumerate(read.graph.params)
     ]
 
 
@@ -45,7 +46,9 @@ def _value(read: _core.Onnx, i: int, tensor: _core.Tensor) -> Any:
 def parse(model: Any, call: Call, mode: Mode) -> Parsed:
     """Reads the model. It computes the same in every mode, since a file says what its layers do in inference."""
     if "fix" in call.kwargs:
-        raise _core.UnsupportedError("fix: not supported for an ONNX model in another framework; give arguments of these sizes")
+        raise _core.UnsupportedError(
+            "fix: not supported for an ONNX model in another framework; give arguments of these sizes"
+        )
     read = onnx.sized(model, call.args, call.kwargs, call.batch_size, call.vdims, True)
     graph, known = read.graph, {o.name for o in owned(model)}
     leaves = {n: i for i, n in enumerate(_arguments(model, call))}

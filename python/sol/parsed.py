@@ -140,7 +140,9 @@ def dotted(owned: Sequence[Owned]) -> list[str]:
     for o in owned:
         other = found.setdefault(plain(o.name), o.name)
         if other != o.name:
-            raise _core.InvalidError(f"parameters {other!r} and {o.name!r}: both are {plain(o.name)!r} in other frameworks; rename one")
+            raise _core.InvalidError(
+                f"parameters {other!r} and {o.name!r}: both are {plain(o.name)!r} in other frameworks; rename one"
+            )
     return list(found)
 
 

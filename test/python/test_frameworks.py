@@ -1,5 +1,6 @@
 """Dispatch by the type of a model, the protocol of frontends, and models as functions on arrays."""
 
+import copy
 import importlib
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def test_dispatch_by_type():
         sol.optimize(nn.Linear(2, 2), torch.zeros(1, 2), framework="caffe")
     with pytest.raises(sol.InvalidError, match=r"expected a torch.nn.Module"):
         sol.optimize(3, torch.zeros(2))
-    with pytest.raises(sol.UnsupportedError, match="framework 'pytorch': "):
+    with pytest.raises(sol.FileError, match="there is no such file"):
         sol.optimize("net.onnx", framework="pytorch")
 
 
@@ -183,6 +184,40 @@ def test_training_a_function():
             for n, g in back(2 * y / len(y)).parameters.items():
                 net.parameters[n] -= 0.1 * g
     assert losses[0] == losses[1] and losses[0][-1] < losses[0][0]
+
+
+def test_an_onnx_model_as_a_module(tmp_path):
+    """Three steps of SGD of an ONNX model in PyTorch, with small weights, are those of the model that it was exported from."""
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5)).eval()
+    x = torch.randn(4, 3, 6, 6)
+    torch.onnx.export(
+        model, (x,), tmp_path / "net.onnx", dynamo=False, training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False,
+        input_names=["x"], dynamic_axes={"x": {0: "n"}},
+    )  # fmt: skip
+    net = sol.optimize(tmp_path / "net.onnx", x, framework="pytorch", vdims=True)
+    assert {n: p.requires_grad for n, p in net.state_dict(keep_vars=True).items()} == {
+        n: p.requires_grad for n, p in model.state_dict(keep_vars=True).items() if "num_batches" not in n
+    }
+    losses = [[], []]
+    for found, m in zip(losses, (model, net), strict=True):
+        optimizer = torch.optim.SGD(m.parameters(), 0.1)
+        for _ in range(3):
+            loss = (m(x) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    for n in (1, 7):
+        np.testing.assert_allclose(
+            net(x[:1].expand(n, 3, 6, 6)).detach(), model(x[:1].expand(n, 3, 6, 6)).detach(), rtol=1e-4, atol=1e-5
+        )
+    assert len(net._sol.programs) == 2  # one for inference, one for training; both for all sizes
+    twin = copy.deepcopy(net)
+    with torch.no_grad():
+        next(twin.parameters()).add_(1)
+    assert not torch.equal(twin(x), net(x))
 
 
 def test_structures():

@@ -50,7 +50,9 @@ def owned(model: Any) -> list[Owned]:
         keys = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
         flax = isinstance(model.args[0], Mapping) and "params" in model.args[0]
         array = np.asarray(leaf)
-        found.append(Owned("/".join(keys), array, array.dtype.kind == "f" and (not flax or keys[0] == "params"), id(leaf)))
+        found.append(
+            Owned("/".join(keys), array, array.dtype.kind == "f" and (not flax or keys[0] == "params"), id(leaf))
+        )
     return found
 
 
@@ -85,7 +87,9 @@ def parse(model: Any, call: Call, mode: Mode) -> Parsed:
     graph = Graph(name, Traced(name, flat, specs, names, numbers), numbers, (0,) if mode.gradient else None, False)
     inputs = [Input(n, i, t.handle) for n, i, t in zip(names[len(own) :], which, graph.values[len(own) :], strict=True)]
     params = [Param(o.name, t.handle) for o, t in zip(own, graph.values, strict=False)]
-    params += [Param(f"constant_{k}", t.handle, c) for k, (t, c) in enumerate(zip(graph.held, graph.constants, strict=True))]
+    params += [
+        Param(f"constant_{k}", t.handle, c) for k, (t, c) in enumerate(zip(graph.held, graph.constants, strict=True))
+    ]
     outputs = [Output(f"out_{k}", sol_name(r.dtype), k) for k, r in enumerate(graph.results)]
     result = found[0]
     return Parsed(name, graph.graph, inputs, params, outputs, lambda made: jax.tree_util.tree_unflatten(result, made))

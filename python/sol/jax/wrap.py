@@ -90,17 +90,24 @@ class Wrapped(Networks):
         self.leaves = [i.leaf for i in self.parsed.inputs]
         outputs = self.parsed.graph.outputs
         self.results = [(t.dtype, _spec(t)) for _, t in outputs]
-        tensors = [*(p.tensor for p in self.parsed.params if p.constant is None), *(i.tensor for i in self.parsed.inputs)]
+        tensors = [
+            *(p.tensor for p in self.parsed.params if p.constant is None),
+            *(i.tensor for i in self.parsed.inputs),
+        ]
         self.types = [(t.dtype, _spec(t)) for t in tensors]
 
     def _parse(self, gradient: bool) -> Parsed:
         return self.source.parse(self.example, Mode(self.training, gradient))
 
     def _made(self, wanted: tuple[int, ...] | None) -> Network:
-        parsed, self._unused = (self._unused, None) if wanted is None and self._unused else (self._parse(wanted is not None), self._unused)
+        parsed, self._unused = (
+            (self._unused, None) if wanted is None and self._unused else (self._parse(wanted is not None), self._unused)
+        )
         made = [p.name for p in parsed.params if p.constant is None], [i.leaf for i in parsed.inputs]
         if made != ([self.names[i] for i in self.params], self.leaves):
-            raise _core.UnsupportedError(f"{self.name}: reads other parameters or arguments when gradients are computed")
+            raise _core.UnsupportedError(
+                f"{self.name}: reads other parameters or arguments when gradients are computed"
+            )
         return ParsedNetwork(parsed, wanted)
 
     def vectorized(self, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Networks:
@@ -113,7 +120,10 @@ class Wrapped(Networks):
         """All outputs of the network, for its arguments."""
         operands = [_split(x, d == "i64") if _pairs(d) else x for x, (d, _) in zip(given, self.types, strict=True)]
         made = self.call(operands, [s for _, s in self.types])
-        return [y[..., 0].astype(np.int32 if d == "i64" else np.uint32) if _pairs(d) else y for y, (d, _) in zip(made, self.results, strict=True)]
+        return [
+            y[..., 0].astype(np.int32 if d == "i64" else np.uint32) if _pairs(d) else y
+            for y, (d, _) in zip(made, self.results, strict=True)
+        ]
 
 
 class Key:
@@ -157,7 +167,7 @@ class Model:
         call = source.call
         if call.args or call.kwargs:
             leaves = [example(leaf, call.batch_size) for leaf in flatten((call.args, call.kwargs))]
-            self._find(*rebuild((call.args, call.kwargs), leaves), False).network(None)
+            self._find((*rebuild((call.args, call.kwargs), leaves), False)).network(None)
 
     def __repr__(self) -> str:
         return f"sol.jax.Model({self.name} of {self.source.framework})"
@@ -171,7 +181,7 @@ class Model:
         return self._run(parameters, (args, kwargs, True), key)
 
     def _run(self, parameters: Any, call: tuple[Any, Any, bool], key: Any) -> tuple[Any, dict[str, Any]]:
-        wrapped, leaves = self._find(*call), flatten(call[:2])
+        wrapped, leaves = self._find(call), flatten(call[:2])
         given = [parameters[self._names[n]] for n in wrapped.names[: len(wrapped.params)]]
         given += [self._seed(key) if i < 0 else leaves[i] for i in wrapped.leaves]
         outputs, parsed = wrapped.run(given), wrapped.parsed
@@ -184,12 +194,15 @@ class Model:
         dtype = np.int64 if jax.config.jax_enable_x64 else np.int32
         return jax.random.randint(key, (), 0, np.iinfo(dtype).max, dtype)
 
-    def _find(self, args: Any, kwargs: Any, training: bool) -> Wrapped:
+    def _find(self, what: tuple[Any, Any, bool]) -> Wrapped:
+        args, kwargs, training = what
         leaves = [_described(i, leaf) for i, leaf in enumerate(flatten((args, kwargs)))]
         kinds = tuple((v.shape, v.dtype.name) if isinstance(v, jax.ShapeDtypeStruct) else repr(v) for v in leaves)
         arrays = [np.zeros(v.shape, v.dtype) if isinstance(v, jax.ShapeDtypeStruct) else v for v in leaves]
         call = Call(*rebuild((args, kwargs), arrays))
-        return self._programs.get(Key((outline((args, kwargs)), kinds, training, device.chosen["device"]), call, training))
+        return self._programs.get(
+            Key((outline((args, kwargs)), kinds, training, device.chosen["device"]), call, training)
+        )
 
     def _make(self, key: Key) -> Wrapped:
         register()

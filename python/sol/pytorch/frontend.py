@@ -20,7 +20,6 @@ from .entry import find_dims, optimize_module
 from .module import evaluating, owned_tensors
 from .wrap import wrap
 
-
 __all__ = ["deploy", "dims", "optimize", "owned", "parse", "wrap"]
 
 

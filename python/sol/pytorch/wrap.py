@@ -55,7 +55,7 @@ class Model(torch.nn.Module):
 
     def _add(self, path: Sequence[str], tensor: torch.Tensor) -> str:
         where: torch.nn.Module = self
-        found = []
+        found: list[str] = []
         for part in path[:-1]:
             part = _free(where, part, where._modules)
             if part not in where._modules:
@@ -151,7 +151,9 @@ class Program(program.Program):
         for _, tensor in parsed.graph.outputs:
             t.outputs.append((_layout(tensor), TORCH_TYPE[tensor.dtype]))
         t.tracked = self._tracked(t, [o.number for o in parsed.outputs if o.dtype in REAL])
-        t.results = [Result("output", traced.order[v]) if v in traced.order else Result("value", v) for v in traced.values]
+        t.results = [
+            Result("output", traced.order[v]) if v in traced.order else Result("value", v) for v in traced.values
+        ]
         t.writes = [(("param", t.params[param].name), output) for param, output in parsed.writes]
         return t
 
@@ -173,7 +175,7 @@ class Program(program.Program):
     ) -> None:
         self._names: dict[str, str] = root.made_from.names  # type: ignore[union-attr,assignment]
         super().__init__(root, spec, modes, given, wanted)
-        self.name = given.traced.parsed.name if given.traced else self.name  # type: ignore[attr-defined]
+        self.name = given.traced.parsed.name if given.traced else self.name
 
     def compile(self) -> None:
         """Compiles the program, unless it is compiled already."""
@@ -191,12 +193,14 @@ class State(module.State):
         self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, key: tuple[Any, ...]
     ) -> Program:
         """A new program: one for all sizes if the model was wrapped with `vdims` and this is possible."""
-        wanted, source = key[0][-1], root.made_from.source  # type: ignore[union-attr]
+        wanted, source = key[0][-1], _source(root)
         mode = Mode(root.training, bool(wanted))
         args, kwargs = pytree.tree_unflatten([_array(leaf) for leaf in given.leaves], spec)
         if source.call.vdims and key not in self.alone:
             try:
-                return self._for_all(root, spec, rows, given, (source.parse(Call(args, kwargs, vdims=source.call.vdims), mode), wanted))
+                return self._for_all(
+                    root, spec, rows, given, (source.parse(Call(args, kwargs, vdims=source.call.vdims), mode), wanted)
+                )
             except (_core.UnsupportedError, _core.InvalidError) as e:
                 log.info(f"{source.name}: each combination of sizes has a program: {e}")
                 self.alone.add(key)
@@ -207,7 +211,7 @@ class State(module.State):
         self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, what: tuple[Parsed, Any]
     ) -> Program:
         traced = given.traced = Wrapped(what[0])
-        given.varying = varying = Varying(traced)  # type: ignore[assignment]
+        given.varying = varying = Varying(traced)
         made = Program(root, spec, rows, given, what[1])
         made.compile()
         varying.net = made.net  # type: ignore[assignment]
@@ -220,6 +224,12 @@ class State(module.State):
     def __init__(self, declared: Any, signature: Any) -> None:
         super().__init__(declared, signature)
         self.alone: set[Any] = set()  # kinds of calls for which no program takes all sizes
+
+
+def _source(root: torch.nn.Module) -> Source:
+    made_from: Any = root.made_from
+    found: Source = made_from.source
+    return found
 
 
 def _layout(tensor: _core.Tensor) -> Layout:

@@ -33,17 +33,21 @@ class Calls:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result."""
-        tree = (args, kwargs)
-        flat = [_tensor(i, v) for i, v in enumerate(tf.nest.flatten(tree))]
-        at = [i for i, v in enumerate(flat) if tf.is_tensor(v)]
-        xs = [flat[i] for i in at]
-        _check_place()
-        family = self._family(tree, flat, at, xs)
+        family, xs = self.find(args, kwargs)
         self.last = family
         if tf.executing_eagerly():
             family.prepare([x.shape.as_list() for x in xs])
             return family.run(*xs)
         return family(*xs)
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Family, list[Any]]:
+        """The family for a call, and the call's tensors."""
+        tree = (args, kwargs)
+        flat = [_tensor(i, v) for i, v in enumerate(tf.nest.flatten(tree))]
+        at = [i for i, v in enumerate(flat) if tf.is_tensor(v)]
+        xs = [flat[i] for i in at]
+        _check_place()
+        return self._family(tree, flat, at, xs), xs
 
     def _family(self, tree: Any, flat: list[Any], at: list[int], xs: list[Any]) -> Family:
         specs = [tf.TensorSpec(self._open_shape(i, x), x.dtype) for i, x in enumerate(xs)]

@@ -12,9 +12,8 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from sol import _core  # noqa: E402
-from sol.inputs import Dim  # noqa: E402
+from sol.inputs import Dim, type_name  # noqa: E402
 from sol.inputs import Input as Described  # noqa: E402
-from sol.inputs import type_name  # noqa: E402
 from sol.parsed import CORE, Call, Input, Mode, Output, Owned, Parsed, flatten, rebuild  # noqa: E402
 
 from .calls import is_result, packer  # noqa: E402

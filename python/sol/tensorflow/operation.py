@@ -231,7 +231,9 @@ def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    return (
+        isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    )
 
 
 def draw() -> Any:

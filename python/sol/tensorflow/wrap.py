@@ -39,7 +39,9 @@ class Model(keras.Model):
         self.built = True
 
     def _new(self, o: Owned, name: str) -> Any:
-        v = self.add_weight(shape=o.array.shape, dtype=o.array.dtype.name, initializer="zeros", trainable=o.trained, name=name)
+        v = self.add_weight(
+            shape=o.array.shape, dtype=o.array.dtype.name, initializer="zeros", trainable=o.trained, name=name
+        )
         v.assign(o.array)
         return v
 
@@ -70,7 +72,9 @@ class WrappedCalls(Calls):
     def spread(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """One list of arguments, as Keras gives them, instead of several arguments."""
         n = len(self.source.call.args)
-        return tuple(args[0]) if n > 1 == len(args) and isinstance(args[0], list | tuple) and len(args[0]) == n else args
+        return (
+            tuple(args[0]) if n > 1 == len(args) and isinstance(args[0], list | tuple) and len(args[0]) == n else args
+        )
 
     def _open_shape(self, i: int, x: Any) -> list[int | None]:
         if self.source.call.vdims is False:
@@ -136,7 +140,10 @@ class WrappedFamily(Family):
         if not varies:
             return np.zeros(shape, spec.dtype.as_numpy_dtype)
         name = spec.dtype.name
-        return Exact(tuple(Dim("batch", example=max(k, 1)) if n is None else n for n, k in zip(spec.shape, shape, strict=True)), dtype=name)
+        return Exact(
+            tuple(Dim("batch", example=max(k, 1)) if n is None else n for n, k in zip(spec.shape, shape, strict=True)),
+            dtype=name,
+        )
 
     def _shapes(self, seen: Any, read: Read) -> list[Any]:
         shapes = [read.outputs[n].shape for n in read.results]
@@ -150,6 +157,7 @@ def wrap(source: Source) -> Model:
     call = source.call
     if call.args or call.kwargs:
         leaves = [example(leaf, call.batch_size) for leaf in flatten((call.args, call.kwargs))]
-        args, kwargs = rebuild((call.args, call.kwargs), [tf.convert_to_tensor(v) if isinstance(v, np.ndarray) else v for v in leaves])
-        model(*args, **kwargs)
+        args, kwargs = rebuild((call.args, call.kwargs), leaves)
+        family, xs = model._sol.find((False, *args), kwargs)
+        family.prepare([x.shape.as_list() for x in xs])
     return model
