@@ -49,7 +49,8 @@ int core_add_jax(PyObject *module);
 int core_add_tf(PyObject *module);
 struct sol_graph *core_graph(PyObject *graph);                 /* of a Graph */
 PyObject *core_graph_of(struct sol_graph *g, PyObject *owner); /* a Graph that keeps the owner of g */
-struct sol_onnx *core_onnx(PyObject *onnx);                    /* of an Onnx */
+struct sol_tensor *core_graph_param(struct sol_graph *g, int i);
+struct sol_onnx *core_onnx(PyObject *onnx); /* of an Onnx */
 
 /* _net.c */
 struct py_net {

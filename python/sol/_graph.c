@@ -132,6 +132,11 @@ PyObject *core_graph_of(struct sol_graph *g, PyObject *owner)
     return (PyObject *)p;
 }
 
+struct sol_tensor *core_graph_param(struct sol_graph *g, int i)
+{
+    return g->params.at[i];
+}
+
 static PyObject *named_tensor(PyObject *self, const char *name, struct sol_tensor *t)
 {
     PyObject *tensor = wrap((struct py_graph *)self, t);

@@ -1,7 +1,6 @@
 /* sol._core.Onnx: an ONNX model, loaded by SOL's own reader. */
 #include "_core.h"
 
-#include "hlir/graph.h"
 #include "sol/onnx.h"
 
 struct py_onnx {
@@ -345,7 +344,7 @@ static PyObject *onnx_param(PyObject *self, PyObject *number)
     const long i = PyLong_AsLong(number);
     if (i == -1 && PyErr_Occurred()) return NULL;
     if (i < 0 || i >= sol_onnx_params(model)) return PyErr_Format(PyExc_IndexError, "there is no parameter %ld", i);
-    const struct sol_tensor *t = sol_onnx_graph(core_onnx(self))->params.at[i];
+    const struct sol_tensor *t = core_graph_param(sol_onnx_graph(core_onnx(self)), (int)i);
     Py_ssize_t bytes = core_dtype_bytes(sol_tensor_dtype(t));
     for (int d = 0; d < sol_tensor_ndim(t); d++) bytes *= (Py_ssize_t)sol_tensor_size(t, d);
     return PyBytes_FromStringAndSize(sol_onnx_param(model, (int)i), bytes);

@@ -36,8 +36,9 @@ def optimize(
     vdims       sizes that may vary between calls: True (all that the model leaves free), or a list with one value for each
                 dimension #0, #1, .. that sol.dims finds: True (varies), False (stays), or another size in place of the example's;
                 all open sizes of an ONNX model vary unless this says otherwise
-    framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays), or that of a
-                frontend from outside; the result then has parameters of its own (docs/frameworks.md)
+    framework   the framework of the result: None (the model's own), "pytorch" (a module), "tensorflow" (a Keras model), "jax" (a
+                function with a pytree of parameters), "numpy" (a function on arrays), or that of a frontend from outside; the
+                result has parameters of its own, copies of the model's (docs/frameworks.md)
 
     Calls with the same arguments must have the shapes given here, apart from sizes that vary. A call with additional, missing
     or None arguments may have any shapes. Objects with attributes (such as a cache of keys and values) are structures like
