@@ -23,6 +23,7 @@ from .device import device
 from .host import differentiate, host_function
 from .inputs import Dim, Input, dim, input
 from .profiles import Kernel, Machine, Profile, machine, profile
+from .transfer import transfer
 
 __all__ = [
     "CompilerError",
@@ -59,6 +60,7 @@ __all__ = [
     "seed",
     "seeds",
     "set_seed",
+    "transfer",
     "versions",
 ]
 __version__ = versions()["sol"]

@@ -17,6 +17,7 @@ from .parsed import (
     Gradient,
     Mark,
     Mode,
+    Owned,
     Parsed,
     Source,
     differentiate,
@@ -231,6 +232,8 @@ class Function:
     net.training              True: as in training (dropout, statistics of the batch); False, at first: as in inference
     """
 
+    sol_framework = "numpy"
+
     def __init__(self, source: Source) -> None:
         self.name, self.training, self.parameters = source.name, False, Parameters(source)
         self._parse, self._vdims = source.parse, source.call.vdims
@@ -299,6 +302,18 @@ def _checked(leaves: Sequence[Any]) -> list[Any]:
             continue
         raise _core.InvalidError(f"argument {i}: expected an array or a number, got {type(leaf)}")
     return [np.asarray(v) if isinstance(v, np.generic) else v for v in leaves]
+
+
+def owned(model: Function) -> list[Owned]:
+    """The parameters and states of a function."""
+    arrays, trained = model.parameters._arrays, model.parameters.trained
+    return [Owned(n, a, n in trained, id(a)) for n, a in arrays.items()]
+
+
+def assign(model: Function, values: dict[str, Array]) -> None:
+    """New values of parameters."""
+    for name, value in values.items():
+        model.parameters[name] = value
 
 
 def wrap(source: Source) -> Function:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from . import _core
+from . import _core, from_parsed
 from .onnx_file import is_model, source_of
 from .parsed import Call, Mode, Owned, Parsed, Source, flatten
 
@@ -32,10 +32,10 @@ class Frontend(Protocol):
         """`sol.optimize`: the model becomes one of the same framework."""
 
     def dims(self, model: Any, call: Call) -> Any:
-        """`sol.dims`."""
+        """`sol.dims`, if it is not what from_parsed.py makes of `parse`."""
 
     def deploy(self, model: Any, target: str, keys: dict[str, str], call: Call, sizes: Sequence[int | None]) -> None:
-        """`sol.deploy`, for each of these batch sizes (None: that of the call)."""
+        """`sol.deploy`, for each of these batch sizes (None: that of the call), if it is not what from_parsed.py makes of `parse`."""
 
     def bind(self, model: Any, call: Call) -> tuple[Any, Call]:
         """The model and its call for `parse` and `owned`, where the call of the framework also has the parameters."""
@@ -45,6 +45,9 @@ class Frontend(Protocol):
 
     def owned(self, model: Any) -> list[Owned]:
         """All parameters and states of a model."""
+
+    def assign(self, model: Any, values: dict[str, Any]) -> None:
+        """New values, arrays, of parameters and states by the names that `owned` has."""
 
     def wrap(self, source: Source) -> Any:
         """A model of another framework as one of this framework, which owns the parameters."""
@@ -83,6 +86,8 @@ def named(name: str) -> Frontend:
 
 def _of_type(kind: type) -> str | None:
     """The framework that defines this type or a base class of it."""
+    if own := getattr(kind, "sol_framework", None):
+        return str(own)  # a class of SOL itself
     packages = {p: name for name, (_, of) in _OWN.items() for p in of}
     packages.update((p, name) for name, (_, of) in _outside().items() for p in of)
     found = (packages.get(c.__module__.partition(".")[0]) for c in kind.__mro__)
@@ -130,7 +135,7 @@ def optimize(model: Any, call: Call) -> Any:
     """`sol.optimize`, from any framework to any."""
     name = of("sol.optimize", model, call)
     target = _OTHER_NAMES.get(call.framework or name, call.framework or name)
-    if target == name or (name, target) == ("onnx", "numpy"):
+    if target == name:
         return _can(name, "optimize", f"sol.optimize for models of {name}")(model, call)
     wrap = _can(target, "wrap", f"framework {target!r}: other models as models of {target}")
     parse = _can(name, "parse", f"framework {target!r}: models of {name} in another framework")
@@ -153,13 +158,36 @@ def title(model: Any) -> str:
     return str(getattr(model, "name", None) or getattr(function, "__name__", None) or type(function).__name__)
 
 
+def owned(what: str, model: Any, call: Call) -> list[Owned]:
+    """The parameters and states of a model. `what`: who asks, for messages."""
+    name = of(what, model, call)
+    found: list[Owned] = _can(name, "owned", f"{what}: parameters of models of {name}")(model)
+    return found
+
+
+def assign(model: Any, values: dict[str, Any]) -> None:
+    """New values of parameters, by their names in `owned`."""
+    name = of("sol.transfer: target", model, Call())
+    _can(name, "assign", f"sol.transfer: new parameters for models of {name}")(model, values)
+
+
 def dims(model: Any, call: Call) -> Any:
     """`sol.dims`."""
     name = of("sol.dims", model, call)
-    return _can(name, "dims", f"sol.dims for models of {name}")(model, call)
+    frontend = named(name)
+    if hasattr(frontend, "dims") or not hasattr(frontend, "parse"):
+        return _can(name, "dims", f"sol.dims for models of {name}")(model, call)
+    model, call = bound(name, model, call)
+    return from_parsed.dims(functools.partial(frontend.parse, model), call)
 
 
 def deploy(model: Any, target: str, keys: dict[str, str], call: Call, sizes: Sequence[int | None]) -> None:
     """`sol.deploy`."""
     name = of("sol.deploy", model, call)
-    _can(name, "deploy", f"sol.deploy for models of {name}")(model, target, keys, call, sizes)
+    frontend = named(name)
+    if hasattr(frontend, "deploy") or not hasattr(frontend, "parse"):
+        _can(name, "deploy", f"sol.deploy for models of {name}")(model, target, keys, call, sizes)
+        return
+    model, call = bound(name, model, call)
+    parse = functools.partial(frontend.parse, model)
+    from_parsed.deploy((parse, frontend.owned(model)), target, keys, call, sizes)

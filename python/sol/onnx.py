@@ -14,14 +14,14 @@ import sol as _sol
 
 # isort: split
 from sol import *  # noqa: F403
-from sol import _core, log
+from sol import _core, log, report
 from sol.device import device
 from sol.inputs import Dim, Input
 from sol.onnx_file import Described, Source, describe, source_of
 from sol.parsed import CORE as _CORE
 from sol.parsed import NUMPY as _NUMPY
 from sol.programs import Programs
-from sol.report import Dimension, Report
+from sol.report import Report
 
 __all__ = [*_sol.__all__, "Network", "load", "provider_path"]
 
@@ -29,7 +29,6 @@ Shapes = dict[str, tuple[int, ...]]
 Call = Mapping[str, tuple[tuple[int, ...], bytes | None]]  # by input: its shape, and its data if there is little
 ALL, SIZED = 1, 2  # ways of onnx_make
 MOST_KNOWN = 1 << 12  # shapes of calls to remember
-MOST_SIZE = (1 << 31) - 1  # of a dimension that nothing limits
 VALUE = "the value of an input, which only a call tells"  # in messages of the reader
 MOST_TAKEN = 64  # elements of an argument that shapes may depend on, as the reader says
 
@@ -541,31 +540,13 @@ def _bytes(program: Program) -> int:
 
 def _reported(model: _core.Onnx, inputs: Sequence[Described]) -> Report:
     """What a model says that was read with open sizes varying."""
-
-    def shape(io: tuple[str, str, tuple[int, ...]]) -> str:
-        return f"[{', '.join(map(_core.size_text, io[2]))}]"
-
-    made = Report(
-        [f"in_{k} {shape(io)}" for k, io in enumerate(model.inputs)],
-        [f"out_{k} {shape(io)}" for k, io in enumerate(model.outputs)],
-    )
     why = {name: text for name, _, text in model.open}
     open_ = {(i.name, axis): _open_name(i, axis) for i in inputs for axis in _open_axes(i)}
-    for name, _, sizes in model.inputs:
-        for axis, size in enumerate(sizes):
-            where, limits = f"dimension {axis} of {name}", _core.size_limits(size)
-            known = limits and next((d for d in made.dims if d.name == _core.size_text(size)), None)
-            if known:
-                known.where.append(where)
-            elif limits:
-                hint, low, high, multiple = limits
-                most = high if 0 < high < MOST_SIZE else None
-                made.dims.append(Dimension(_core.size_text(size), hint, low, most, multiple, [where]))
-            else:
-                cause = why.get(open_.get((name, axis), "")) or "the model has this size"
-                made.fixed.append(f"{where} is fixed at {size}: {cause}")
-    made.dims.sort(key=lambda d: int(d.name[1:]))
-    return made
+    return report.of(
+        [(name, shape) for name, _, shape in model.inputs],
+        [shape for _, _, shape in model.outputs],
+        lambda name, axis: why.get(open_.get((name, axis), "")) or "the model has this size",
+    )
 
 
 def load(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+from . import _core
+
+MOST_SIZE = (1 << 31) - 1  # of a dimension that nothing limits
 
 
 @dataclass(repr=False)
@@ -42,3 +47,31 @@ class Report:
         return "\n".join([*self.shapes, *map(str, self.dims), *self.fixed, *(f"rule: {r}" for r in self.rules)])
 
     __repr__ = __str__
+
+
+def of(
+    inputs: Sequence[tuple[str, tuple[int, ...]]], outputs: Sequence[tuple[int, ...]], why: Callable[[str, int], str]
+) -> Report:
+    """What the shapes of a graph say, in which sizes vary. `why`: the reason why a dimension of an input does not."""
+
+    def shown(shape: tuple[int, ...]) -> str:
+        return f"[{', '.join(map(_core.size_text, shape))}]"
+
+    made = Report(
+        [f"in_{k} {shown(shape)}" for k, (_, shape) in enumerate(inputs)],
+        [f"out_{k} {shown(shape)}" for k, shape in enumerate(outputs)],
+    )
+    for name, shape in inputs:
+        for axis, size in enumerate(shape):
+            where, limits = f"dimension {axis} of {name}", _core.size_limits(size)
+            known = limits and next((d for d in made.dims if d.name == _core.size_text(size)), None)
+            if known:
+                known.where.append(where)
+            elif limits:
+                hint, low, high, multiple = limits
+                most = high if 0 < high < MOST_SIZE else None
+                made.dims.append(Dimension(_core.size_text(size), hint, low, most, multiple, [where]))
+            else:
+                made.fixed.append(f"{where} is fixed at {size}: {why(name, axis)}")
+    made.dims.sort(key=lambda d: int(d.name[1:]))
+    return made

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sol import _core
+from sol import _core, report
 from sol.inputs import Input as Described
 from sol.inputs import type_name
 from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, rebuild
@@ -18,9 +18,9 @@ from .builder import sol_name
 from .function import Function, Traced
 from .function import optimize as optimized
 from .network import Described as Graph
-from .wrap import wrap
+from .wrap import Model, wrap
 
-__all__ = ["bind", "optimize", "owned", "parse", "wrap"]
+__all__ = ["assign", "bind", "dims", "optimize", "owned", "parse", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> Function:
@@ -45,6 +45,8 @@ def bind(model: Any, call: Call) -> tuple[Any, Call]:
 def owned(model: Any) -> list[Owned]:
     """The arrays in the first argument of a functools.partial. Those of real types are trained; of variables of Flax, those in
     "params". Other arrays that a function closes over are constants."""
+    if isinstance(model, Model):
+        return [Owned(n, np.asarray(v), n in model.trained, n) for n, v in model.parameters.items()]
     found = []
     for path, leaf in _bound(model):
         keys = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
@@ -54,6 +56,21 @@ def owned(model: Any) -> list[Owned]:
             Owned("/".join(keys), array, array.dtype.kind == "f" and (not flax or keys[0] == "params"), id(leaf))
         )
     return found
+
+
+def assign(model: Any, values: dict[str, Any]) -> None:
+    """New values in the parameters of a model of another framework. Functions of JAX have none."""
+    if not isinstance(model, Model):
+        raise _core.UnsupportedError("a function of JAX has no parameters of its own; give the dict of its arrays")
+    model.parameters.update({n: jax.numpy.asarray(v) for n, v in values.items()})
+
+
+def dims(model: Any, call: Call) -> report.Report:
+    """`sol.dims`: no size varies, since JAX traces a function for each shape."""
+    parsed = parse(*bind(model, call), Mode())
+    results = [parsed.graph.outputs[o.number][1].shape for o in parsed.outputs]
+    inputs = [(i.name, i.tensor.shape) for i in parsed.inputs]
+    return report.of(inputs, results, lambda name, d: "JAX traces a function for each shape, so each has a program")
 
 
 def _bound(model: Any) -> list[Any]:

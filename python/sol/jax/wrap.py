@@ -150,6 +150,8 @@ class Model:
     net.trained                                      the names of those that are trained
     """
 
+    sol_framework = "jax"
+
     def __init__(self, source: Source) -> None:
         self.name, self.source = source.name, source
         first: dict[Any, str] = {}

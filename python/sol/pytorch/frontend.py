@@ -18,9 +18,9 @@ from . import as_module, deployed
 from .builder import sol_name
 from .entry import find_dims, optimize_module
 from .module import evaluating, owned_tensors
-from .wrap import wrap
+from .wrap import From, wrap
 
-__all__ = ["deploy", "dims", "optimize", "owned", "parse", "wrap"]
+__all__ = ["assign", "deploy", "dims", "optimize", "owned", "parse", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> torch.nn.Module:
@@ -42,10 +42,23 @@ def deploy(model: Any, target: str, keys: dict[str, str], call: Call, sizes: Seq
 
 def owned(model: Any) -> list[Owned]:
     """All parameters, buffers and other tensors of the module tree."""
+    return [Owned(n, _array(n, t), t.requires_grad, id(t)) for n, t in _tensors(model).items()]
+
+
+def assign(model: Any, values: dict[str, Any]) -> None:
+    """New values of parameters and buffers."""
+    tensors = _tensors(model)
+    with torch.no_grad():
+        for name, value in values.items():
+            tensors[name].copy_(torch.from_numpy(value))
+
+
+def _tensors(model: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a module tree by name; those of a wrapped model by the names of its source."""
     module, *_ = as_module("sol.optimize", model, (), {}, None)
-    return [
-        Owned(n, _array(n, o.tensor), o.tensor.requires_grad, id(o.tensor)) for n, o in owned_tensors(module).items()
-    ]
+    found = {n: o.tensor for n, o in owned_tensors(module).items()}
+    made_from = getattr(module, "made_from", None)
+    return {n: found[own] for n, own in made_from.names.items()} if isinstance(made_from, From) else found
 
 
 def parse(model: Any, call: Call, mode: Mode) -> Parsed:

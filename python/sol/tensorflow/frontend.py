@@ -20,9 +20,9 @@ from .calls import is_result, packer  # noqa: E402
 from .hooks import hooked  # noqa: E402
 from .model import attach  # noqa: E402
 from .parse import Reader  # noqa: E402
-from .wrap import wrap  # noqa: E402
+from .wrap import Model, wrap  # noqa: E402
 
-__all__ = ["optimize", "owned", "parse", "wrap"]
+__all__ = ["assign", "optimize", "owned", "parse", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> Any:
@@ -63,12 +63,21 @@ def owned(model: Any) -> list[Owned]:
     return found
 
 
+def assign(model: Any, values: dict[str, Any]) -> None:
+    """New values of variables."""
+    named = _named(model)
+    for name, value in values.items():
+        named[name].assign(value)
+
+
 def _values(variables: Any) -> list[Any]:
     return [getattr(v, "value", v) if hasattr(v, "path") else v for v in variables]
 
 
 def _named(model: Any) -> dict[str, Any]:
-    """Variables by name; equal names have numbers."""
+    """Variables by name; equal names have numbers. Those of a wrapped model have the names of its source."""
+    if isinstance(model, Model):
+        return model._sol.named
     named: dict[str, Any] = {}
     for v in getattr(model, "variables", ()):
         name = getattr(v, "path", None) or v.name.partition(":")[0]
