@@ -32,7 +32,7 @@ class Frontend(Protocol):
         """`sol.optimize`: the model becomes one of the same framework."""
 
     def dims(self, model: Any, call: Call) -> Any:
-        """`sol.dims`, if it is not what from_parsed.py makes of `parse`."""
+        """`sol.dims`. from_parsed.py makes it of a `parse` that takes `sol.dim`."""
 
     def deploy(self, model: Any, target: str, keys: dict[str, str], call: Call, sizes: Sequence[int | None]) -> None:
         """`sol.deploy`, for each of these batch sizes (None: that of the call), if it is not what from_parsed.py makes of `parse`."""
@@ -174,11 +174,7 @@ def assign(model: Any, values: dict[str, Any]) -> None:
 def dims(model: Any, call: Call) -> Any:
     """`sol.dims`."""
     name = of("sol.dims", model, call)
-    frontend = named(name)
-    if hasattr(frontend, "dims") or not hasattr(frontend, "parse"):
-        return _can(name, "dims", f"sol.dims for models of {name}")(model, call)
-    model, call = bound(name, model, call)
-    return from_parsed.dims(functools.partial(frontend.parse, model), call)
+    return _can(name, "dims", f"sol.dims for models of {name}")(model, call)
 
 
 def deploy(model: Any, target: str, keys: dict[str, str], call: Call, sizes: Sequence[int | None]) -> None:

@@ -185,6 +185,28 @@ def test_errors():
         sol.optimize(Torch(), framework="tensorflow").get_config()
 
 
+def test_changed_structure():
+    """Parameters that are gone, or have another shape or type."""
+    model, x = nn.Linear(4, 2), torch.zeros(2, 4)
+    net = sol.optimize(
+        keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="last")]), x, framework="pytorch"
+    )
+    with pytest.raises(
+        sol.InvalidError,
+        match=r"parameter sequential\.last\.kernel: expected float32\[4, 2\], got float64\[4, 2\]; a model of",
+    ):
+        copy.deepcopy(net).double()(x)
+    other = copy.deepcopy(net)
+    del other.sequential.last.bias
+    with pytest.raises(sol.InvalidError, match=r"parameter sequential\.last\.bias: expected float32\[2\], got none"):
+        other(x)
+    net = sol.optimize(model, x, framework="jax")
+    with pytest.raises(sol.InvalidError, match=r"Linear: parameters: 'weight': expected float32\[2, 4\], got none"):
+        net(jnp.zeros((2, 4)), jnp.zeros((2, 4)))
+    with pytest.raises(sol.InvalidError, match=r"'bias': expected float32\[2\], got float32\[3\]"):
+        net({**net.parameters, "bias": jnp.zeros(3)}, jnp.zeros((2, 4)))
+
+
 def test_without_the_other_framework(monkeypatch):
     """A framework that is not installed."""
     for name in [n for n in sys.modules if n.partition(".")[0] == "jax" or n.startswith("sol.jax")]:

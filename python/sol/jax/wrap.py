@@ -184,11 +184,24 @@ class Model:
 
     def _run(self, parameters: Any, call: tuple[Any, Any, bool], key: Any) -> tuple[Any, dict[str, Any]]:
         wrapped, leaves = self._find(call), flatten(call[:2])
-        given = [parameters[self._names[n]] for n in wrapped.names[: len(wrapped.params)]]
+        given = [self._parameter(parameters, n) for n in wrapped.names[: len(wrapped.params)]]
         given += [self._seed(key) if i < 0 else leaves[i] for i in wrapped.leaves]
         outputs, parsed = wrapped.run(given), wrapped.parsed
         new = {self._names[parsed.params[p].name]: outputs[o] for p, o in parsed.writes}
         return parsed.pack([outputs[o.number] for o in parsed.outputs]), {**parameters, **new}
+
+    def _parameter(self, parameters: Any, name: str) -> Any:
+        """A parameter of a call, with the type and shape of the model's."""
+        own = self.parameters[self._names[name]]
+        value = parameters.get(self._names[name]) if hasattr(parameters, "get") else None
+        found = None if value is None else (value.shape, value.dtype)
+        if found != (own.shape, own.dtype):
+            got = "none" if found is None else f"{found[1]}{list(found[0])}"
+            raise _core.InvalidError(
+                f"{self.name}: parameters: {self._names[name]!r}: expected {own.dtype}{list(own.shape)}, got {got}; the first argument "
+                "is a dict like net.parameters"
+            )
+        return value
 
     def _seed(self, key: Any) -> Any:
         if key is None:

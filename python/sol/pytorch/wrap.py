@@ -147,6 +147,8 @@ class Program(program.Program):
                 t.leaves[i.leaf] = _layout(i.tensor)
         for p in parsed.params:
             constant = None if p.constant is None else torch.from_numpy(p.constant.copy())
+            if constant is None:
+                self._check(names[p.name], p.tensor)
             t.params.append(Parameter(names.get(p.name, p.name), constant, _layout(p.tensor), p.tensor))
         for _, tensor in parsed.graph.outputs:
             t.outputs.append((_layout(tensor), TORCH_TYPE[tensor.dtype]))
@@ -156,6 +158,17 @@ class Program(program.Program):
         ]
         t.writes = [(("param", t.params[param].name), output) for param, output in parsed.writes]
         return t
+
+    def _check(self, name: str, tensor: _core.Tensor) -> None:
+        """A parameter is there, with the type and shape that it had when the model was wrapped."""
+        own = self.owned[name].tensor if name in self.owned else None
+        found = None if own is None else f"{str(own.dtype)[6:]}{list(own.shape)}"
+        expected = f"{str(TORCH_TYPE[tensor.dtype])[6:]}{list(tensor.shape)}"
+        if found != expected:
+            raise _core.InvalidError(
+                f"{self.name}: parameter {name}: expected {expected}, got {found or 'none'}; a model of another framework keeps its "
+                "structure and types"
+            )
 
     def _tracked(self, t: Translation, real: list[int]) -> list[bool]:
         """The outputs that something wanted has an influence on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from .supported import check
@@ -11,7 +12,7 @@ check()
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from sol import _core  # noqa: E402
+from sol import _core, from_parsed, report  # noqa: E402
 from sol.inputs import Dim, type_name  # noqa: E402
 from sol.inputs import Input as Described  # noqa: E402
 from sol.parsed import CORE, Call, Input, Mode, Output, Owned, Parsed, flatten, rebuild  # noqa: E402
@@ -22,7 +23,7 @@ from .model import attach  # noqa: E402
 from .parse import Reader  # noqa: E402
 from .wrap import Model, wrap  # noqa: E402
 
-__all__ = ["assign", "optimize", "owned", "parse", "wrap"]
+__all__ = ["assign", "dims", "optimize", "owned", "parse", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> Any:
@@ -38,6 +39,11 @@ def optimize(model: Any, call: Call) -> Any:
         args, kwargs = rebuild((call.args, call.kwargs), leaves)
         new(*args, **kwargs)
     return new
+
+
+def dims(model: Any, call: Call) -> report.Report:
+    """`sol.dims`."""
+    return from_parsed.dims(functools.partial(parse, model), call)
 
 
 def _copied(model: Any) -> Any:
