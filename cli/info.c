@@ -1,10 +1,10 @@
 /* sol info: shows what a model contains and what it needs to run. */
 #include "cli.h"
 
-static int list_layers(void)
+static int list_layers(struct cli *c)
 {
     const char *attributes, *doc, *name;
-    for (int i = 0; (name = sol_layer_at(i, &attributes, &doc)); i++)
+    for (int i = 0; (name = sol_layer_at(c->ctx, i, &attributes, &doc)); i++)
         printf("%s%s%s%s\n    %s\n", name, *attributes ? " (" : "", attributes, *attributes ? ")" : "", doc);
     return EXIT_GOOD;
 }
@@ -50,7 +50,7 @@ static int64_t parameter_bytes(const struct sol_onnx *m, int64_t *out_elements)
 
 int cmd_info(struct cli *c)
 {
-    if (c->o.layers) return list_layers();
+    if (c->o.layers) return list_layers(c);
     if (c->o.devices) return list_devices(c);
     if (!c->o.file) return cli_error(EXIT_USAGE, "usage: sol info NET.onnx [OPTIONS]");
     struct model m;

@@ -325,8 +325,8 @@ static void mistakes_are_named(void **state)
             g, &(struct sol_new_layer){.kind = "relu", .nin = 1, .in = &t, .nattr = 1, .attrs = &no, .name = "relu"}, 1,
             r),
         SOL_OK);
-    assert_int_equal(sol_layer_known("Conv"), 1);
-    assert_int_equal(sol_layer_known("NoSuchLayer"), 0);
+    assert_int_equal(sol_layer_known(ctx, "Conv"), 1);
+    assert_int_equal(sol_layer_known(ctx, "NoSuchLayer"), 0);
     sol_graph_destroy(g);
     sol_ctx_destroy(ctx);
 }

@@ -111,7 +111,7 @@ static void mistakes_have_a_place(void **state)
         {"input %0:f32[1]\n%1 = Sum(%0) keep=1 keep=0", "attribute 'keep' is given twice"},
         {"input %0:f32[1] \"x\noutput %0", "line 1, column 17: expected text that ends with a quote on the same line"},
         {"input %0:f32[1 1 1 1 1 1 1 1 1 1 1 1 1]", "at most 12 dimensions"},
-        {"nonsense", "line 1, column 1: expected dim, input, param, const, output or a layer"},
+        {"nonsense", "line 1, column 1: expected define, dim, input, param, const, output or a layer"},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         struct sol_graph *g;
@@ -330,7 +330,7 @@ static void callers_mistakes(void **state)
             1, out),
         SOL_OK);
     assert_int_equal(sol_tensor_size(out[0], 1), 3);
-    assert_true(sol_layer_known("Conv") && sol_layer_known("relu") && !sol_layer_known("conv"));
+    assert_true(sol_layer_known(ctx, "Conv") && sol_layer_known(ctx, "relu") && !sol_layer_known(ctx, "conv"));
     sol_graph_destroy(g);
     sol_graph_destroy(other);
     sol_graph_destroy(NULL);

@@ -93,7 +93,7 @@ static void test_parse_errors(void **state)
     for (int i = 0; i < COUNT_OF(bad); ++i) {
         struct opdef *row;
         assert_int_equal(opdef_parse(arena, "Bad", bad[i].row, &row), SOL_ERR_INVALID);
-        if (!strstr(sol_error(ctx), bad[i].error) || strncmp(sol_error(ctx), "row Bad: ", 9))
+        if (!strstr(sol_error(ctx), bad[i].error) || strncmp(sol_error(ctx), "definition Bad: ", 16))
             fail_msg("'%s' gives: %s", bad[i].row, sol_error(ctx));
     }
 }

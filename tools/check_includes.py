@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = ["sol", "base", "hlir"]
 PRINT = [*CORE, "layers", "print", "rt/rt.h"]  # rt depends on nothing and knows the number of processors
 PLAN = [*PRINT, "dfp", "dnn", "plan"]
-EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "device", "runtime", "tune", "compile"]
+EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "device", "runtime", "tune", "compile", "extend"]
 
 # folder: the folders, or single headers, that it may include; "sol" is include/sol
 MAY = {
@@ -36,6 +36,7 @@ MAY = {
     "src/runtime": ["sol", "base", "rt", "device", "runtime"],
     "src/tune": [*PLAN, "schedule", "runtime", "build", "tune"],
     "src/compile": EVERYTHING,
+    "src/extend": [*CORE, "layers", "passes", "build", "extend"],
     "src/doctor": EVERYTHING,
     "src/deploy": [*EVERYTHING, "deploy"],
     "src/onnx": ["sol", "base", "onnx"],  # a frontend: the public interface, and the base for errors and arenas

@@ -17,7 +17,7 @@ from pathlib import Path
 import docs_layers
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADERS = ["sol.h", "onnx.h", "deploy.h"]
+HEADERS = ["sol.h", "extend.h", "onnx.h", "deploy.h"]
 PYTHON = ["sol", "sol.pytorch", "sol.onnx"]
 
 

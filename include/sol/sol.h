@@ -264,7 +264,7 @@ struct sol_attr {
 };
 
 struct sol_new_layer {
-    const char *kind; /* of layers.def, or an element-wise function of math.def: "Conv", "relu" */
+    const char *kind; /* of layers.def, an element-wise function of math.def, or registered: "Conv", "relu", "my::f" */
     int nin;
     struct sol_tensor *const *in; /* an entry may be NULL: an optional input that is missing */
     int nattr;
@@ -278,9 +278,10 @@ struct sol_new_layer {
  * the message shows), UNSUPPORTED (a type), NOMEM. */
 sol_status sol_graph_layer(struct sol_graph *g, const struct sol_new_layer *n, int nout, struct sol_tensor **out);
 /* Is there a layer or function of this name? */
-int sol_layer_known(const char *kind);
-/* Returns the name of the i-th layer, its attributes with defaults, and its description; NULL if i is past the last. */
-const char *sol_layer_at(int i, const char **out_attributes, const char **out_doc);
+int sol_layer_known(struct sol_ctx *ctx, const char *kind);
+/* Returns the name of the i-th layer, its attributes with defaults, and its description; NULL if i is past the last.
+ * Layers from outside (sol/extend.h) come last. */
+const char *sol_layer_at(struct sol_ctx *ctx, int i, const char **out_attributes, const char **out_doc);
 /* Counts the floating-point operations and bytes of the graph's layers as given, before any optimization. */
 void sol_graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 

@@ -20,6 +20,7 @@ from ._core import (
 from .api import config, devices, dims, memory, optimize, refresh, seed, seeds, set_seed, versions
 from .deploy import deploy
 from .device import device
+from .extend import load_extension, register_layer, register_pass
 from .host import differentiate, host_function
 from .inputs import Dim, Input, dim, input
 from .profiles import Kernel, Machine, Profile, machine, profile
@@ -51,12 +52,15 @@ __all__ = [
     "dims",
     "host_function",
     "input",
+    "load_extension",
     "log",
     "machine",
     "memory",
     "optimize",
     "profile",
     "refresh",
+    "register_layer",
+    "register_pass",
     "seed",
     "seeds",
     "set_seed",

@@ -293,7 +293,7 @@ static PyObject *layer_known(PyObject *self, PyObject *args)
     const char *kind;
     (void)self;
     if (!PyArg_ParseTuple(args, "s", &kind)) return NULL;
-    return PyBool_FromLong(sol_layer_known(kind));
+    return PyBool_FromLong(sol_layer_known(core.ctx, kind));
 }
 
 static PyObject *set_callback(PyObject **slot, PyObject *f)
@@ -433,7 +433,7 @@ PyMODINIT_FUNC PyInit__core(void)
     struct sol_ctx_options options = {.size = sizeof options, .interrupted = on_interrupt};
     if (add_errors(module) || core_add_graph(module) || core_add_net(module) || core_add_caller(module) ||
         core_add_saved(module) || core_add_onnx(module) || core_add_deploy(module) || core_add_sizes(module) ||
-        core_add_native(module) || core_add_jax(module) || core_add_tf(module)) {
+        core_add_native(module) || core_add_jax(module) || core_add_tf(module) || core_add_extend(module)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -19,7 +19,7 @@ struct core { /* the process's only context; created on import, never freed */
     struct sol_ctx *ctx;
     PyObject *log, *progress, *step;       /* callables or NULL */
     PyObject *error[SOL_ERR_INTERNAL + 1]; /* exception class by status; [0]: the base class */
-    PyTypeObject *graph, *tensor, *net, *caller, *onnx;
+    PyTypeObject *graph, *tensor, *layer, *net, *caller, *onnx;
 };
 extern struct core core;
 
@@ -47,10 +47,29 @@ int core_add_sizes(PyObject *module);
 int core_add_native(PyObject *module);
 int core_add_jax(PyObject *module);
 int core_add_tf(PyObject *module);
+int core_add_extend(PyObject *module);
 struct sol_graph *core_graph(PyObject *graph);                 /* of a Graph */
 PyObject *core_graph_of(struct sol_graph *g, PyObject *owner); /* a Graph that keeps the owner of g */
 struct sol_tensor *core_graph_param(struct sol_graph *g, int i);
 struct sol_onnx *core_onnx(PyObject *onnx); /* of an Onnx */
+struct py_graph {
+    PyObject ob_base;
+    struct sol_graph *g; /* NULL: it was borrowed, and that pass has ended */
+    PyObject *owner;     /* of the graph; NULL: this object, if it is not borrowed */
+    bool borrowed;
+};
+struct py_tensor {
+    PyObject ob_base;
+    struct py_graph *graph; /* keeps the graph alive */
+    struct sol_tensor *t;
+};
+PyObject *core_borrowed_graph(struct sol_graph *g); /* for a pass, which sets `g` to NULL at its end */
+bool core_graph_lives(const struct py_graph *g);    /* false with an exception set */
+PyObject *core_tensor(struct py_graph *g, struct sol_tensor *t);
+struct sol_tensor *core_tensor_of(PyObject *graph, PyObject *tensor); /* NULL with an exception set */
+/* Adds a layer in front of another one (NULL: at the end); args as Graph.layer. */
+struct sol_layer;
+PyObject *core_graph_layer(PyObject *graph, struct sol_layer *before, PyObject *args);
 
 /* _net.c */
 struct py_net {

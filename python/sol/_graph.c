@@ -4,17 +4,7 @@
 #include <string.h>
 
 #include "hlir/graph.h"
-
-struct py_graph {
-    PyObject ob_base;
-    struct sol_graph *g;
-    PyObject *owner; /* of the graph; NULL: this object */
-};
-struct py_tensor {
-    PyObject ob_base;
-    struct py_graph *graph; /* keeps the graph alive */
-    struct sol_tensor *t;
-};
+#include "sol/extend.h"
 
 static PyObject *make(PyTypeObject *type)
 {
@@ -30,7 +20,7 @@ static void release(PyObject *self)
     Py_DECREF(type);
 }
 
-static PyObject *wrap(struct py_graph *g, struct sol_tensor *t)
+PyObject *core_tensor(struct py_graph *g, struct sol_tensor *t)
 {
     struct py_tensor *p = (struct py_tensor *)make(core.tensor);
     if (!p) return NULL;
@@ -51,6 +41,7 @@ static void tensor_dealloc(PyObject *self)
 static PyObject *tensor_dtype(PyObject *self, void *unused)
 {
     (void)unused;
+    if (!core_graph_lives(((struct py_tensor *)self)->graph)) return NULL;
     return PyUnicode_FromString(core_dtype_name(sol_tensor_dtype(((struct py_tensor *)self)->t)));
 }
 
@@ -59,6 +50,7 @@ static PyObject *tensor_shape(PyObject *self, void *unused)
     struct sol_tensor *t = ((struct py_tensor *)self)->t;
     int64_t shape[MAX_DIMS];
     (void)unused;
+    if (!core_graph_lives(((struct py_tensor *)self)->graph)) return NULL;
     for (int i = 0; i < sol_tensor_ndim(t); i++) shape[i] = sol_tensor_size(t, i);
     return core_tuple(sol_tensor_ndim(t), shape);
 }
@@ -67,6 +59,7 @@ static PyObject *tensor_known(PyObject *self, PyObject *unused)
 {
     struct sol_tensor *t = ((struct py_tensor *)self)->t;
     (void)unused;
+    if (!core_graph_lives(((struct py_tensor *)self)->graph)) return NULL;
     const void *data = sol_tensor_known(t);
     if (!data) Py_RETURN_NONE;
     Py_ssize_t bytes = core_dtype_bytes(sol_tensor_dtype(t));
@@ -118,7 +111,7 @@ static PyObject *graph_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void graph_dealloc(PyObject *self)
 {
     struct py_graph *p = (struct py_graph *)self;
-    if (p->g && !p->owner) sol_graph_destroy(p->g);
+    if (p->g && !p->owner && !p->borrowed) sol_graph_destroy(p->g);
     Py_XDECREF(p->owner);
     release(self);
 }
@@ -223,7 +216,7 @@ static PyObject *add_named(PyObject *self, PyObject *args, add_function add)
     int type = core_dtype(dtype), ndim = type < 0 ? -1 : core_shape(sizes, shape);
     if (ndim < 0) return NULL;
     sol_status status = add(((struct py_graph *)self)->g, name, (enum sol_dtype)type, ndim, shape, &t);
-    return status ? core_raise(status) : wrap((struct py_graph *)self, t);
+    return status ? core_raise(status) : core_tensor((struct py_graph *)self, t);
 }
 
 static PyObject *graph_input(PyObject *self, PyObject *args)
@@ -242,6 +235,7 @@ static PyObject *graph_const(PyObject *self, PyObject *args)
     Py_buffer data;
     int64_t shape[MAX_DIMS];
     struct sol_tensor *t;
+    if (!core_graph_lives((struct py_graph *)self)) return NULL;
     if (!PyArg_ParseTuple(args, "sOy*", &dtype, &sizes, &data)) return NULL;
     int type = core_dtype(dtype), ndim = type < 0 ? -1 : core_shape(sizes, shape);
     PyObject *result = NULL;
@@ -253,14 +247,14 @@ static PyObject *graph_const(PyObject *self, PyObject *args)
         else {
             sol_status status =
                 sol_graph_const(((struct py_graph *)self)->g, (enum sol_dtype)type, ndim, shape, data.buf, &t);
-            result = status ? core_raise(status) : wrap((struct py_graph *)self, t);
+            result = status ? core_raise(status) : core_tensor((struct py_graph *)self, t);
         }
     }
     PyBuffer_Release(&data);
     return result;
 }
 
-static struct sol_tensor *unwrap(PyObject *self, PyObject *item)
+struct sol_tensor *core_tensor_of(PyObject *self, PyObject *item)
 {
     if (!PyObject_TypeCheck(item, core.tensor) || (PyObject *)((struct py_tensor *)item)->graph != self) {
         PyErr_Format(core.error[SOL_ERR_INVALID], "layer: expected a tensor of this graph, got %R", item);
@@ -274,7 +268,7 @@ static PyObject *graph_name_output(PyObject *self, PyObject *args)
     const char *name;
     PyObject *item;
     if (!PyArg_ParseTuple(args, "sO", &name, &item)) return NULL;
-    struct sol_tensor *t = unwrap(self, item);
+    struct sol_tensor *t = core_tensor_of(self, item);
     if (!t) return NULL;
     sol_status status = sol_graph_output(((struct py_graph *)self)->g, name, t);
     if (status) return core_raise(status);
@@ -348,25 +342,26 @@ static int add_attr(struct attr_room *room, PyObject *key, PyObject *value)
     return add_number(room, value, attr->kind == SOL_ATTR_REAL);
 }
 
-static PyObject *add_layer(PyObject *self, const struct sol_new_layer *n, int nout)
+static PyObject *add_layer(PyObject *self, struct sol_layer *before, const struct sol_new_layer *n, int nout)
 {
     struct sol_tensor **out = PyMem_Calloc((size_t)(nout ? nout : 1), sizeof *out);
     if (!out) return PyErr_NoMemory();
-    sol_status status = sol_graph_layer(((struct py_graph *)self)->g, n, nout, out);
+    sol_status status = sol_graph_insert(((struct py_graph *)self)->g, before, n, nout, out);
     PyObject *result = status ? core_raise(status) : PyTuple_New(nout);
     for (int i = 0; result && i < nout; i++) {
-        PyObject *t = wrap((struct py_graph *)self, out[i]);
+        PyObject *t = core_tensor((struct py_graph *)self, out[i]);
         if (!t || PyTuple_SetItem(result, i, t)) Py_CLEAR(result);
     }
     PyMem_Free(out);
     return result;
 }
 
-static PyObject *graph_layer(PyObject *self, PyObject *args)
+PyObject *core_graph_layer(PyObject *self, struct sol_layer *before, PyObject *args)
 {
     const char *kind, *name, *where;
     PyObject *inputs, *attrs, *key, *value, *result = NULL;
     int nout = 1;
+    if (!core_graph_lives((struct py_graph *)self)) return NULL;
     if (!PyArg_ParseTuple(args, "szzO!O!|i", &kind, &name, &where, &PyTuple_Type, &inputs, &PyDict_Type, &attrs, &nout))
         return NULL;
     struct attr_room *room = PyMem_Malloc(sizeof *room);
@@ -381,13 +376,19 @@ static PyObject *graph_layer(PyObject *self, PyObject *args)
         if (add_attr(room, key, value)) goto done;
     for (int i = 0; i < nin; i++) {
         PyObject *item = PyTuple_GetItem(inputs, i);
-        if (item != Py_None && !(in[i] = unwrap(self, item))) goto done;
+        if (item != Py_None && !(in[i] = core_tensor_of(self, item))) goto done;
     }
-    result = add_layer(self, &(struct sol_new_layer){kind, nin, in, room->nattr, room->attr, name, where}, nout);
+    result =
+        add_layer(self, before, &(struct sol_new_layer){kind, nin, in, room->nattr, room->attr, name, where}, nout);
 done:
     PyMem_Free(room);
     PyMem_Free(in);
     return result;
+}
+
+static PyObject *layer_method(PyObject *self, PyObject *args)
+{
+    return core_graph_layer(self, NULL, args);
 }
 
 /* -- Graph: gradients */
@@ -408,7 +409,7 @@ static int read_wanted(PyObject *self, PyObject *args, struct wanted *w)
     if (!w->of || !w->with) return PyErr_NoMemory(), -1;
     for (int i = 0; i < w->nof; i++) w->of[i] = (int)PyLong_AsLong(PyTuple_GetItem(of, i));
     for (int i = 0; i < w->nwith; i++)
-        if (!(w->with[i] = unwrap(self, PyTuple_GetItem(with, i)))) return -1;
+        if (!(w->with[i] = core_tensor_of(self, PyTuple_GetItem(with, i)))) return -1;
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -462,6 +463,7 @@ static PyObject *graph_influences(PyObject *self, PyObject *args)
 static PyObject *graph_text(PyObject *self)
 {
     char *text;
+    if (!core_graph_lives((struct py_graph *)self)) return NULL;
     sol_status status = sol_graph_print(((struct py_graph *)self)->g, &text);
     if (status) return core_raise(status);
     PyObject *result = PyUnicode_FromString(text);
@@ -571,7 +573,7 @@ static PyMethodDef graph_methods[] = {
     {"param", graph_param, METH_VARARGS, "param(name, dtype, shape) -> Tensor"},
     {"const", graph_const, METH_VARARGS, "const(dtype, shape, data) -> Tensor: data row-major, copied"},
     {"output", graph_name_output, METH_VARARGS, "output(name, tensor)"},
-    {"layer", graph_layer, METH_VARARGS, "layer(kind, name, where, inputs, attrs, nout=1) -> tuple of Tensor"},
+    {"layer", layer_method, METH_VARARGS, "layer(kind, name, where, inputs, attrs, nout=1) -> tuple of Tensor"},
     {"differentiate", graph_differentiate, METH_VARARGS,
      "differentiate(of, with) -> tuple of bool: of outputs (numbers), with regard to tensors; which of them were "
      "reached"},
@@ -599,6 +601,22 @@ static PyType_Slot graph_slots[] = {
     {0, NULL},
 };
 static PyType_Spec graph_spec = {"sol._core.Graph", sizeof(struct py_graph), 0, Py_TPFLAGS_DEFAULT, graph_slots};
+PyObject *core_borrowed_graph(struct sol_graph *g)
+{
+    struct py_graph *p = (struct py_graph *)make(core.graph);
+    if (!p) return NULL;
+    p->g = g;
+    p->borrowed = true;
+    return (PyObject *)p;
+}
+
+bool core_graph_lives(const struct py_graph *g)
+{
+    if (g->g) return true;
+    PyErr_SetString(core.error[SOL_ERR_INVALID], "this graph belongs to a pass that has ended");
+    return false;
+}
+
 struct sol_graph *core_graph(PyObject *graph)
 {
     return ((struct py_graph *)graph)->g;

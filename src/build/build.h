@@ -73,6 +73,14 @@ struct code_kernels {
 sol_status build_kernels(struct sol_ctx *ctx, struct arena *a, const struct code_request *r, int n,
                          const struct source_text *kernel, struct code_kernels *out);
 
+/* function.c: compiles C text that defines `symbol`, a sol_layer_function (sol/extend.h), or finds it in the cache. The
+ * function lives as long as the process. Errors: COMPILER (the message has what the compiler says), IO. */
+struct function_source {
+    const char *name; /* for messages */
+    const char *source, *symbol;
+};
+sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct function_source *f, void **out_function);
+
 /* cache.c: a fact about this machine that is determined once: the cached text for `name`, otherwise the result of
  * `make`. *out_text is NULL, and `make` is not called, if the cache cannot keep it. */
 struct fact_maker {

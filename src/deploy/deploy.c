@@ -167,8 +167,21 @@ static sol_status training(struct deploy *d)
     return differentiate(d, g->g, t ? t->trained : o->trained);
 }
 
+/* A library contains no pointer into this process. */
+static sol_status check_functions(struct deploy *d)
+{
+    for (const struct sol_layer *l = d->g->first; l; l = l->next)
+        if (l->def->function && !l->def->function->source)
+            return ctx_fail(
+                d->ctx, SOL_ERR_UNSUPPORTED,
+                "deploy: layer '%s' (%s) is a function without its source; register it with `source` and `symbol`",
+                l->name, l->def->name);
+    return SOL_OK;
+}
+
 static sol_status graphs(struct deploy *d)
 {
+    TRY(check_functions(d));
     d->ninput = d->g->inputs.n;
     d->noutput = d->g->outputs.n;
     deploy_hash_model(d);

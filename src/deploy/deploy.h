@@ -96,7 +96,8 @@ struct deploy {
     char model[33];   /* its hash */
     const char *work; /* folder for sources and objects: `path` itself if those are wanted */
     VECTOR(struct deploy_source) sources;
-    VECTOR(const char *) alone; /* files of layers without loops, those that it has */
+    VECTOR(const char *) alone;                      /* files of layers without loops, those that it has */
+    VECTOR(const struct layer_function *) functions; /* from outside, one for each source */
 };
 
 /* keys.c */

@@ -87,6 +87,21 @@ size_t deploy_opaque_bytes(struct deploy *d, const struct schedule *s)
     return most;
 }
 
+/* Prints what a function from outside gets, and declares it. */
+static void put_function(struct deploy *d, struct text *t, const char *name, const struct layer_function *f,
+                         const struct reference *a, struct quantities *q)
+{
+    bool known = false;
+    for (int i = 0; i < d->functions.n; i++) known |= !strcmp(d->functions.at[i]->source, f->source);
+    if (!known) PUSH(d->arena, d->functions, f);
+    text_put(t, "int32_t %s(void *const *tensors, const int64_t *numbers, const double *reals);\n", f->symbol);
+    text_put(t, "static const int64_t %s_number[] = {", name);
+    for (int i = 0; i < a->nnumber + a->ntemp; i++) text_put(t, "%s, ", quantity_text(q, a->number[i]));
+    text_put(t, "0};\nstatic const double %s_real[] = {", name);
+    for (int i = 0; i < a->nreal; i++) text_put(t, "%a, ", a->real[i]);
+    text_put(t, "0};\n");
+}
+
 /* Prints the tables of layers without loops. */
 static void put_opaque(struct deploy *d, struct text *t, const char *name, const struct schedule *s,
                        struct quantities *q)
@@ -95,7 +110,10 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
     for (int i = 0; i < s->opaque.n; i++) {
         struct reference a;
         s->opaque.at[i]->def->describe(d->arena, s->opaque.at[i], &a);
+        const struct layer_function *f = s->opaque.at[i]->def->function;
+        const char *own = arena_printf(d->arena, "%s_function%d", name, i);
         carry(d, a.kind->file);
+        if (f) put_function(d, t, own, f, &a, q);
         if (a.nindex) text_put(t, "static const struct reference_index %s_index%d[] = {\n", name, i);
         for (int k = 0; k < a.nindex; k++) {
             const struct reference_index *x = &a.index[k];
@@ -115,6 +133,9 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
         if (a.rows || a.cols)
             text_put(t, "    .rows = %s, .cols = %s, .rhs = %s, .option = %d, .check = %d,\n", quantity_text(q, a.rows),
                      quantity_text(q, a.cols), quantity_text(q, a.rhs), a.option, a.check);
+        if (f)
+            text_put(t, "    .function = %s, .nnumber = %d, .ntemp = %d, .number = %s_number, .real = %s_real,\n",
+                     f->symbol, a.nnumber, a.ntemp, own, own);
         const int64_t *const lists[] = {a.shape, a.from, a.to};
         static const char *const fields[] = {"shape", "from", "to"};
         for (int f = 0; f < 3 && a.ndim; f++) {
@@ -306,6 +327,18 @@ static void put_parts(struct deploy *d, texts *pairs)
     put(d, pairs, "sizes_functions", filled(d, pairs, deploy_varies(d), "network_sizes.c"));
 }
 
+/* The sources of functions from outside, each a file of its own. */
+static sol_status write_functions(struct deploy *d)
+{
+    for (int i = 0; i < d->functions.n; i++) {
+        const struct layer_function *f = d->functions.at[i];
+        const char *file = arena_printf(d->arena, "%s_%s.c", d->keys.lib_name, f->symbol);
+        deploy_add_source(d, file, NULL);
+        TRY(deploy_write(d, d->work, file, arena_printf(d->arena, "#include <stdint.h>\n\n%s\n", f->source)));
+    }
+    return SOL_OK;
+}
+
 sol_status deploy_network(struct deploy *d)
 {
     static const struct {
@@ -329,5 +362,5 @@ sol_status deploy_network(struct deploy *d)
         if (files[i].source) deploy_add_source(d, name, NULL);
         TRY(deploy_write(d, d->work, name, deploy_fill(d->arena, deploy_text(files[i].template), pairs.at)));
     }
-    return SOL_OK;
+    return write_functions(d);
 }

@@ -18,6 +18,7 @@
  *   rematerialize.c   recomputation
  *   rules.c           layers whose gradient is not derived from their loops
  *   linear.c          those of linear algebra
+ *   registered.c      layers from outside whose gradient is another layer
  *
  * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather `da[Q] = sum[O R | g and f(O,R)==Q]
  * dy[O] * b[h(O,R)]`. Every element has one writer, for any layer, so there are no atomics, and any number of threads
@@ -244,6 +245,9 @@ struct rule {
     unsigned inputs, outputs; /* by bit: those that may want, or have, a gradient */
     sol_status (*follow)(struct rule_call *c);
 };
+/* registered.c: a layer from outside whose gradient is another layer. Has it one for this input? */
+sol_status grad_registered(struct rule_call *c);
+bool grad_registered_of(const struct sol_layer *l, int input);
 /* linear.c: rules of linear algebra layers; an empty row ends the table. */
 extern const struct rule grad_linear_rules[];
 /* rules.c: follows the rule of the layer's kind; returns false if it has none. */

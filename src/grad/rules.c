@@ -421,26 +421,27 @@ static const struct rule *rule_of(const struct sol_layer *l)
 
 bool grad_has_rule(const struct sol_layer *l)
 {
-    return rule_of(l) != NULL;
+    return l->def->gradient || rule_of(l);
 }
 
 sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
                      struct sol_tensor **out_d)
 {
     struct rule_call c = {.g = g, .l = l, .d = d, .want = want, .out_d = out_d};
-    const struct rule *r = rule_of(l);
+    const struct rule *r = l->def->gradient ? NULL : rule_of(l);
     bool any = false;
     for (int i = 0; i < l->nin; i++)
-        if (want[i] && !(r->inputs >> i & 1))
+        if (want[i] && !(r ? r->inputs >> i & 1 : grad_registered_of(l, i)))
             return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s): there is none for its input %d",
                             l->name, l->def->name, i);
     for (int o = 0; o < l->nout; o++) {
-        if (d[o] && !(r->outputs >> o & 1))
+        if (d[o] && r && !(r->outputs >> o & 1))
             return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s): there is none of its output %d",
                             l->name, l->def->name, o);
         any |= d[o] != NULL;
     }
-    return any ? r->follow(&c) : SOL_OK;
+    if (!any) return SOL_OK;
+    return r ? r->follow(&c) : grad_registered(&c);
 }
 
 /* -- layers in another form */

@@ -146,17 +146,23 @@ static sol_status copy_attr(struct sol_graph *g, const char *kind, const struct 
     return ctx_fail(g->ctx, SOL_ERR_INVALID, "%s: attribute '%s' has no value", kind, to->name);
 }
 
-sol_status sol_graph_layer(struct sol_graph *g, const struct sol_new_layer *n, int nout, struct sol_tensor **out)
+sol_status graph_layer(struct sol_graph *g, struct sol_layer *before, const struct sol_new_layer *n, int nout,
+                       struct sol_tensor **out)
 {
     struct attrs list = {n->nattr, NEW_ARRAY(g->arena, struct opdef_attr, n->nattr)};
     for (int i = 0; i < n->nattr; i++) TRY(copy_attr(g, n->kind, &n->attrs[i], &list.at[i]));
     struct sol_layer *l;
-    TRY(graph_add(g, NULL, &(struct new_layer){n->kind, n->nin, n->in, &list, n->name, n->where}, &l));
+    TRY(graph_add(g, before, &(struct new_layer){n->kind, n->nin, n->in, &list, n->name, n->where}, &l));
     if (nout > l->nout)
         return ctx_fail(g->ctx, SOL_ERR_INVALID, "layer '%s' (%s): it has %d outputs, %d were asked for", l->name,
                         n->kind, l->nout, nout);
     for (int i = 0; i < nout; i++) out[i] = l->out[i];
     return ctx_check(g->ctx);
+}
+
+sol_status sol_graph_layer(struct sol_graph *g, const struct sol_new_layer *n, int nout, struct sol_tensor **out)
+{
+    return graph_layer(g, NULL, n, nout, out);
 }
 
 /* -- values known before running */

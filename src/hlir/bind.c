@@ -402,12 +402,38 @@ sol_status opdef_bind(struct arena *a, const struct opdef *r, int nin, const str
     sizes(&b);
     tensors(&b, OPDEF_IN);
     tensors(&b, OPDEF_OUT);
-    tensors(&b, OPDEF_TEMP);
+    if (r->stmts.n) tensors(&b, OPDEF_TEMP);
     tables(&b);
     position_ivars(&b);
     for (int i = 0; i < r->stmts.n && !b.status; ++i) statement(&b, &r->stmts.at[i]);
     TRY(b.status);
     TRY(loops_order(arena_ctx(a), b.loops));
     *out_loops = b.loops;
+    return ctx_check(arena_ctx(a));
+}
+
+sol_status opdef_measure(struct arena *a, const struct opdef *r, int nin, const struct opdef_input *in,
+                         const struct attrs *attrs, struct opdef_measures *out_m)
+{
+    struct bind b = {.arena = a, .row = r, .nin = nin, .in = in, .attrs = attrs};
+    b.loops = loops_create(a, r->name);
+    b.ivar = arena_alloc(a, sizeof *b.ivar * OPDEF_MAX_IVARS);
+    b.tensor = NEW_ARRAY(a, int, r->tensors.n + 1);
+    TRY(bind_ranks(&b));
+    sizes(&b);
+    tensors(&b, OPDEF_TEMP);
+    TRY(b.status);
+    *out_m = (struct opdef_measures){.ivar = NEW_ARRAY(a, int64_t, r->ivars.n + 1),
+                                     .temp = NEW_ARRAY(a, int64_t, r->tensors.n + 1)};
+    for (int i = 0; i < r->ivars.n; ++i) {
+        int64_t n = 1;
+        for (int c = 0; c < bind_rank(&b, i); ++c) n = size_mul(n, bind_size(&b, i, c));
+        out_m->ivar[out_m->nivar++] = n;
+    }
+    for (int i = 0; i < b.loops->tensors.n; ++i) {
+        const struct loops_tensor *t = &b.loops->tensors.at[i];
+        out_m->temp[out_m->ntemp++] = size_mul(loops_elements(t), dtype_def((enum sol_dtype)t->dtype)->bytes);
+    }
+    TRY(b.status);
     return ctx_check(arena_ctx(a));
 }

@@ -9,17 +9,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* "column 12"; of a text with several lines "line 2, column 5". */
+static const char *place_of(const struct parser *p)
+{
+    int line = 1;
+    const char *begin = p->text;
+    for (const char *at = p->text; at < p->t.from; at++) {
+        if (*at != '\n') continue;
+        line++;
+        begin = at + 1;
+    }
+    const int column = (int)(p->t.from - begin) + 1;
+    return strchr(p->text, '\n') ? arena_printf(p->r->arena, "line %d, column %d", line, column)
+                                 : arena_printf(p->r->arena, "column %d", column);
+}
+
 sol_status parser_fail(struct parser *p, const char *expected)
 {
     if (!p->status) {
-        int column = (int)(p->t.from - p->text) + 1;
+        const char *place = place_of(p), *found = p->t.from;
         if (p->t.kind == T_END)
             p->status = ctx_fail(arena_ctx(p->r->arena), SOL_ERR_INVALID,
-                                 "row %s: column %d: expected %s, found the end", p->r->name, column, expected);
+                                 "definition %s: %s: expected %s, found the end", p->r->name, place, expected);
         else
             p->status =
-                ctx_fail(arena_ctx(p->r->arena), SOL_ERR_INVALID, "row %s: column %d: expected %s, found '%.*s'",
-                         p->r->name, column, expected, MIN(20, (int)strlen(p->t.from)), p->t.from);
+                ctx_fail(arena_ctx(p->r->arena), SOL_ERR_INVALID, "definition %s: %s: expected %s, found '%.*s'",
+                         p->r->name, place, expected, (int)MIN(strcspn(found, "\n"), 20u), found);
     }
     p->t.kind = T_END;
     p->t.at = p->t.from + strlen(p->t.from);

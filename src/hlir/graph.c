@@ -301,7 +301,7 @@ sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const 
                            const struct loops *loops, const struct sol_tensor *const *like,
                            struct sol_layer **out_layer)
 {
-    struct sol_layer *l = make_layer(g->arena, g->kinds->find("Row"), n);
+    struct sol_layer *l = make_layer(g->arena, g->kinds->find(g->ctx, "Row"), n);
     l->loops = keep_loops(g, loops);
     TRY(make_outputs(g, l));
     const struct opdef_attr text = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = row_text(g, l, like)};
@@ -329,7 +329,7 @@ sol_status graph_add_again(struct sol_graph *g, struct sol_layer *before, const 
 sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
                      struct sol_layer **out_layer)
 {
-    const struct layer_def *def = g->kinds->find(n->kind);
+    const struct layer_def *def = g->kinds->find(g->ctx, n->kind);
     const char *name = n->name ? n->name : "", *where = n->where ? n->where : "";
     if (!def)
         return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED,

@@ -3,6 +3,7 @@
 #define SOL_GRAPH_H
 
 #include "hlir/loops.h"
+#include "sol/extend.h"
 
 enum tensor_role { TENSOR_VALUE, TENSOR_INPUT, TENSOR_PARAM, TENSOR_CONST };
 
@@ -54,7 +55,16 @@ struct layer_def {
     sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                         const struct attrs *attrs, int *out_nout, struct opdef_input *out);
     void (*describe)(struct arena *a, const struct sol_layer *l, struct reference *out);
-    int math; /* MAP: row of math.def, otherwise -1 */
+    int math;                /* MAP: row of math.def, otherwise -1 */
+    const struct opdef *row; /* `text`, parsed; NULL: there is none */
+    /* Registered layers only (sol/extend.h): */
+    const char *gradient;                  /* the layer that computes its gradient; NULL: it is derived */
+    const struct layer_function *function; /* OPAQUE: what computes it */
+};
+/* A C function from outside. It lives as long as the context. */
+struct layer_function {
+    sol_layer_function *run;
+    const char *source, *symbol; /* C text that defines it, and its name there; NULL: there is only the function */
 };
 struct layer_bound {
     const struct loops *loops; /* OPAQUE: tensors only, no statements */
@@ -62,7 +72,9 @@ struct layer_bound {
 };
 /* What a graph needs to know about kinds. The caller passes this table when it creates the graph. */
 struct layer_kinds {
-    const struct layer_def *(*find)(const char *name); /* NULL: there is no such kind */
+    const struct layer_def *(*find)(struct sol_ctx *ctx, const char *name); /* NULL: there is no such kind */
+    /* A kind of layer that a text defines: registers it, or compares it with what is registered. A function must be. */
+    sol_status (*define)(struct sol_ctx *ctx, const struct sol_layer_def *def, bool function);
     /* The attributes of a layer: the given ones, checked and converted, and defaults for the others. */
     sol_status (*attrs)(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
     sol_status (*bind)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
@@ -222,6 +234,8 @@ sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const
 /* text.c, parse.c: the text form (docs/text-form.md): sol_graph_print, sol_graph_parse. */
 void graph_print(const struct sol_graph *g, struct text *out);
 
-/* api.c: the other sol_graph functions. */
+/* api.c: the other sol_graph functions. graph_layer: sol_graph_layer in front of a layer (NULL: at the end). */
+sol_status graph_layer(struct sol_graph *g, struct sol_layer *before, const struct sol_new_layer *n, int nout,
+                       struct sol_tensor **out);
 
 #endif

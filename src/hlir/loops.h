@@ -308,6 +308,8 @@ double attrs_real(const struct attrs *a, const char *name, double otherwise);
 const char *attrs_text(const struct attrs *a, const char *name, const char *otherwise);
 
 sol_status opdef_parse(struct arena *a, const char *name, const char *text, struct opdef **out_row);
+/* Parses `head | sizes`, which say everything but how to compute. */
+sol_status opdef_parse_head(struct arena *a, const char *name, const char *text, struct opdef **out_row);
 struct opdef_input {
     enum sol_dtype dtype;
     int ndim;
@@ -319,6 +321,18 @@ struct opdef_input {
  * temporaries and tables. */
 sol_status opdef_bind(struct arena *a, const struct opdef *r, int nin, const struct opdef_input *in,
                       const struct attrs *attrs, const struct loops **out_loops);
+/* What a definition without statements says of an instance. */
+struct opdef_measures {
+    int nivar, ntemp;
+    int64_t *ivar; /* sizes of its index variables, in the order in which they first appear; of a group: the product */
+    int64_t *temp; /* bytes of its temporaries */
+};
+sol_status opdef_measure(struct arena *a, const struct opdef *r, int nin, const struct opdef_input *in,
+                         const struct attrs *attrs, struct opdef_measures *out_m);
+/* Its inputs (or outputs), by their names there. -1: it has none of this name. */
+int opdef_count(const struct opdef *r, bool output);
+const char *opdef_name(const struct opdef *r, bool output, int i);
+int opdef_number(const struct opdef *r, bool output, const char *name);
 /* The purpose that the head gives dimension `dim` of an input (or output): 'N', 'C' or 'P', by its index variable. C G
  * I O are channels, P Q K pixels, others none. 0: it has none. */
 char opdef_purpose(const struct opdef *r, bool output, int tensor, int dim, int ndim);

@@ -46,13 +46,19 @@ static void head_tensor(struct parser *p, enum opdef_role role)
     p->r->nout += role == OPDEF_OUT;
 }
 
+/* Is this the end of a column? */
+static bool ends(const struct parser *p)
+{
+    return parser_is(p, "|") || p->t.kind == T_END;
+}
+
 static void head(struct parser *p)
 {
     while (!parser_is(p, "->") && !p->status) head_tensor(p, OPDEF_IN);
     parser_need(p, "->");
-    while (!parser_is(p, "->") && !parser_is(p, "|") && !p->status) head_tensor(p, OPDEF_OUT);
+    while (!parser_is(p, "->") && !ends(p)) head_tensor(p, OPDEF_OUT);
     if (!parser_take(p, "->")) return;
-    while (!parser_is(p, "|") && !p->status) head_tensor(p, OPDEF_TEMP);
+    while (!ends(p)) head_tensor(p, OPDEF_TEMP);
 }
 
 /* -- sizes */
@@ -77,7 +83,7 @@ static bool size_rule(struct parser *p, struct opdef_rule *rule)
 
 static void sizes(struct parser *p)
 {
-    while (!parser_is(p, "|") && !p->status) {
+    while (!ends(p)) {
         struct opdef_rule rule = {0};
         const char *from = p->t.from;
         if (!size_rule(p, &rule)) {
@@ -88,7 +94,7 @@ static void sizes(struct parser *p)
         while (length && isspace((unsigned char)from[length - 1])) --length;
         rule.text = arena_printf(p->r->arena, "%.*s", length, from);
         PUSH(p->r->arena, p->r->rules, rule);
-        if (!parser_take(p, ";") && !parser_is(p, "|")) parser_fail(p, "';' or '|'");
+        if (!parser_take(p, ";") && !ends(p)) parser_fail(p, "';' or '|'");
     }
 }
 
@@ -169,9 +175,10 @@ static sol_status verify(struct parser *p)
     for (int i = 0; i < r->tensors.n; ++i) {
         const struct opdef_tensor *t = &r->tensors.at[i];
         if (t->role != OPDEF_IN && !t->written)
-            return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "row %s: %s is never written", r->name, t->name);
+            return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "definition %s: %s is never written", r->name,
+                            t->name);
         if (t->role == OPDEF_IN && t->type_attr)
-            return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "row %s: input %s cannot have the type := %s",
+            return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "definition %s: input %s cannot have the type := %s",
                             r->name, t->name, t->type);
     }
     for (int i = 1; i < r->ex.n; ++i) {
@@ -181,12 +188,29 @@ static sol_status verify(struct parser *p)
             const struct ex *below = &r->ex.at[inner[c]];
             if (inner[c] && below->kind == EX_RED && reduce_at(below->op)->nout > 1)
                 return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID,
-                                "row %s: %s has several results: only alone behind '='", r->name,
+                                "definition %s: %s has several results: only alone behind '='", r->name,
                                 reduce_at(below->op)->name);
         }
     }
     return SOL_OK;
 }
+
+sol_status opdef_parse_head(struct arena *a, const char *name, const char *text, struct opdef **out_opdef)
+{
+    struct parser p = parser_begin(a, name, text);
+    const int n = columns(text);
+    if (n > 2) return parser_fail(&p, "head | sizes");
+    head(&p);
+    if (n == 2) {
+        parser_need(&p, "|");
+        sizes(&p);
+    }
+    if (p.t.kind != T_END) parser_fail(&p, "the end");
+    TRY(p.status);
+    *out_opdef = p.r;
+    return ctx_check(arena_ctx(a));
+}
+
 sol_status opdef_parse(struct arena *a, const char *name, const char *text, struct opdef **out_opdef)
 {
     struct parser p = parser_begin(a, name, text);
@@ -237,6 +261,25 @@ const char *attrs_text(const struct attrs *a, const char *name, const char *othe
 {
     const struct opdef_attr *at = attrs_find(a, name);
     return at && at->kind == ATTR_TEXT && at->text ? at->text : otherwise;
+}
+
+int opdef_count(const struct opdef *r, bool output)
+{
+    return output ? r->nout : r->nin;
+}
+
+const char *opdef_name(const struct opdef *r, bool output, int i)
+{
+    for (int k = 0; k < r->tensors.n; ++k)
+        if (r->tensors.at[k].role == (output ? OPDEF_OUT : OPDEF_IN) && i-- == 0) return r->tensors.at[k].name;
+    return NULL;
+}
+
+int opdef_number(const struct opdef *r, bool output, const char *name)
+{
+    for (int i = 0; i < opdef_count(r, output); ++i)
+        if (!strcmp(opdef_name(r, output, i), name)) return i;
+    return -1;
 }
 
 char opdef_purpose(const struct opdef *r, bool output, int tensor, int dim, int ndim)

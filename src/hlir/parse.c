@@ -434,6 +434,36 @@ struct layer_line {
     VECTOR(struct opdef_attr) attrs;
 };
 
+/* Conv, or a kind from outside: mylib::scale */
+static sol_status kind_name(struct parser *p, const char **out)
+{
+    blanks(p);
+    size_t n = 0;
+    while (word_char(p->at[n]) || (n && (p->at[n] == '.' || p->at[n] == ':'))) n++;
+    if (!n || isdigit((unsigned char)*p->at)) return fail(p, "a kind of layer");
+    *out = arena_printf(p->a, "%.*s", (int)n, p->at);
+    p->at += n;
+    return SOL_OK;
+}
+
+/* define mylib::scale "x[A..] -> y[A..] | y[A] = s*x[A]" attributes="s=1.0" gradient="mylib::scale_gradient": what the
+ * graph's layers of this kind are. A function must have been registered: a text that is read runs no C code of its own.
+ */
+static sol_status define_line(struct parser *p)
+{
+    struct sol_layer_def d = {.size = sizeof d};
+    const char *function = NULL;
+    TRY(kind_name(p, &d.name));
+    TRY(quoted(p, &d.definition));
+    if (take(p, "attributes=")) TRY(quoted(p, &d.attributes));
+    if (take(p, "gradient=")) TRY(quoted(p, &d.gradient));
+    if (take(p, "function=")) TRY(quoted(p, &function));
+    if (take(p, "source=")) TRY(quoted(p, &d.source));
+    d.symbol = function && *function ? function : NULL;
+    const sol_status status = p->g->kinds->define(p->ctx, &d, function != NULL);
+    return status ? ctx_where(p->ctx, status, "graph text: line %d: ", p->line) : SOL_OK;
+}
+
 static sol_status layer_parts(struct parser *p, struct layer_line *l)
 {
     struct typed d;
@@ -442,7 +472,7 @@ static sol_status layer_parts(struct parser *p, struct layer_line *l)
         PUSH(p->a, l->left, d);
     } while (take(p, ","));
     TRY(need(p, "="));
-    TRY(identifier(p, &l->kind));
+    TRY(kind_name(p, &l->kind));
     TRY(need(p, "("));
     for (bool first = true; !take(p, ")"); first = false) {
         struct sol_tensor *t = NULL;
@@ -523,12 +553,13 @@ static sol_status dim_line(struct parser *p)
 static sol_status parse_line(struct parser *p)
 {
     if (take_word(p, "dim")) return dim_line(p);
+    if (take_word(p, "define")) return define_line(p);
     if (*p->at == '%') return layer_line(p);
     if (take_word(p, "input")) return given_line(p, TENSOR_INPUT);
     if (take_word(p, "param")) return given_line(p, TENSOR_PARAM);
     if (take_word(p, "const")) return constant_line(p);
     if (take_word(p, "output")) return output_line(p);
-    return fail(p, "dim, input, param, const, output or a layer");
+    return fail(p, "define, dim, input, param, const, output or a layer");
 }
 
 static sol_status parse(struct parser *p)

@@ -168,11 +168,48 @@ static void put_layer(struct text *out, const struct sol_graph *g, const struct 
     text_put(out, "\n");
 }
 
+/* -- kinds of layers from outside */
+
+static bool is_registered(const struct layer_def *def)
+{
+    return strchr(def->name, ':') != NULL;
+}
+
+/* The line of a kind, behind that of its gradient. */
+static void put_kind(struct text *out, const struct sol_graph *g, struct map *done, const struct layer_def *def)
+{
+    if (!def || !is_registered(def) || map_get(done, def->name)) return;
+    map_set(done, def->name, done);
+    if (def->gradient) put_kind(out, g, done, g->kinds->find(g->ctx, def->gradient));
+    text_put(out, "define %s ", def->name);
+    put_quoted(out, def->text);
+    const struct layer_function *f = def->function;
+    const char *const words[][2] = {{"attributes", *def->defaults ? def->defaults : NULL},
+                                    {"gradient", def->gradient},
+                                    {"function", f && f->symbol ? f->symbol
+                                                 : f            ? ""
+                                                                : NULL},
+                                    {"source", f ? f->source : NULL}};
+    for (int i = 0; i < COUNT_OF(words); i++) {
+        if (!words[i][1]) continue;
+        text_put(out, " %s=", words[i][0]);
+        put_quoted(out, words[i][1]);
+    }
+    text_put(out, "\n");
+}
+
+static void put_kinds(struct text *out, const struct sol_graph *g)
+{
+    struct map *done = map_create(out->arena);
+    for (const struct sol_layer *l = g->first; l; l = l->next) put_kind(out, g, done, l->def);
+}
+
 void graph_print(const struct sol_graph *g, struct text *out)
 {
     text_put(out, "graph ");
     put_quoted(out, g->name);
     text_put(out, "\n");
+    put_kinds(out, g);
     for (int i = 0; i < g->dims.n; i++) {
         const struct graph_dim *d = &g->dims.at[i];
         text_put(out, "dim #%d ", i);

@@ -13,10 +13,12 @@
 
 #include "layers/build.h"
 
-#define ROW(name, flags, attributes, text, doc) {#name, flags, text, attributes, doc, NULL, NULL, NULL, -1},
-#define BUILT(name, flags, attributes, build, doc) {#name, flags, NULL, attributes, doc, build, NULL, NULL, -1},
+#define ROW(name, flags, attributes, text, doc) \
+    {#name, flags, text, attributes, doc, NULL, NULL, NULL, -1, NULL, NULL, NULL},
+#define BUILT(name, flags, attributes, build, doc) \
+    {#name, flags, NULL, attributes, doc, build, NULL, NULL, -1, NULL, NULL, NULL},
 #define OPAQUE(name, flags, attributes, shape, describe, doc) \
-    {#name, (flags) | LAYER_OPAQUE, NULL, attributes, doc, NULL, shape, describe, -1},
+    {#name, (flags) | LAYER_OPAQUE, NULL, attributes, doc, NULL, shape, describe, -1, NULL, NULL, NULL},
 static const struct layer_def rows[] = {
 #include "layers/layers.def"
 };
@@ -26,15 +28,12 @@ static const struct layer_def rows[] = {
 
 /* -- the table, made once */
 
-struct entry {
-    const struct layer_def *def;
-    struct opdef *row;
-};
 static struct {
     pthread_once_t once;
     sol_status status;
     int n;
-    struct entry *by_order, *by_name;
+    struct layer_def *by_order;
+    const struct layer_def **by_name;
 } table = {.once = PTHREAD_ONCE_INIT};
 
 /* The definition of an element-wise function: `x0[A..] x1[A..] -> y:f32[A..] | | | y[A] = f(x0[A], x1[A])`. */
@@ -65,12 +64,14 @@ static struct layer_def map_def(struct arena *a, int math)
     struct text doc = text_new(a);
     for (int i = 0; i < m->arity; i++) text_put(&doc, "x%d ", i);
     text_put(&doc, "-> y: %s", m->doc ? m->doc : "");
-    return (struct layer_def){m->name, LAYER_ELEMENTWISE, NULL, "", doc.at, build_map, NULL, NULL, math};
+    return (struct layer_def){
+        .name = m->name, .flags = LAYER_ELEMENTWISE, .defaults = "", .doc = doc.at, .build = build_map, .math = math};
 }
 
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const struct entry *)a)->def->name, ((const struct entry *)b)->def->name);
+    const struct layer_def *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
 }
 
 static void make_table(void)
@@ -84,31 +85,32 @@ static void make_table(void)
         return;
     }
     int n = COUNT_OF(rows) + math_rows();
-    struct entry *order = NEW_ARRAY(a, struct entry, n);
-    struct layer_def *maps = NEW_ARRAY(a, struct layer_def, math_rows());
-    for (int i = 0; i < math_rows(); i++) maps[i] = map_def(a, i);
+    struct layer_def *order = NEW_ARRAY(a, struct layer_def, n);
+    table.by_name = arena_alloc(a, (size_t)n * sizeof *table.by_name);
     for (int i = 0; i < n; i++) {
-        order[i].def = i < COUNT_OF(rows) ? &rows[i] : &maps[i - COUNT_OF(rows)];
-        if (order[i].def->text && opdef_parse(a, order[i].def->name, order[i].def->text, &order[i].row)) {
-            LOG(ctx, LOG_ERROR, "layers", "row %s: %s", order[i].def->name, sol_error(ctx));
+        struct opdef *row = NULL;
+        order[i] = i < COUNT_OF(rows) ? rows[i] : map_def(a, i - COUNT_OF(rows));
+        table.by_name[i] = &order[i];
+        if (order[i].text && opdef_parse(a, order[i].name, order[i].text, &row)) {
+            LOG(ctx, LOG_ERROR, "layers", "row %s: %s", order[i].name, sol_error(ctx));
             table.status = SOL_ERR_INTERNAL;
             return;
         }
+        order[i].row = row;
     }
     table.status = ctx_check(ctx);
-    table.by_name = arena_memdup(a, order, (size_t)n * sizeof *order);
-    qsort(table.by_name, (size_t)n, sizeof *order, compare_names);
+    qsort(table.by_name, (size_t)n, sizeof *table.by_name, compare_names);
     table.by_order = order;
     table.n = table.status ? 0 : n;
 }
 
-static const struct entry *find(const char *name)
+const struct layer_def *layer_def(const char *name)
 {
     pthread_once(&table.once, make_table);
     int low = 0, high = table.n;
     while (low < high) {
-        int middle = (low + high) / 2, order = strcmp(name, table.by_name[middle].def->name);
-        if (!order) return &table.by_name[middle];
+        int middle = (low + high) / 2, order = strcmp(name, table.by_name[middle]->name);
+        if (!order) return table.by_name[middle];
         if (order < 0)
             high = middle;
         else
@@ -117,22 +119,10 @@ static const struct entry *find(const char *name)
     return NULL;
 }
 
-const struct layer_def *layer_def(const char *name)
-{
-    const struct entry *e = find(name);
-    return e ? e->def : NULL;
-}
-
 const struct layer_def *layer_def_at(int i)
 {
     pthread_once(&table.once, make_table);
-    return i >= 0 && i < table.n ? table.by_order[i].def : NULL;
-}
-
-const struct opdef *layer_opdef(const struct layer_def *def)
-{
-    const struct entry *e = find(def->name);
-    return e ? e->row : NULL;
+    return i >= 0 && i < table.n ? &table.by_order[i] : NULL;
 }
 
 /* -- the signature */
@@ -237,6 +227,47 @@ static struct opdef_attr default_value(struct arena *a, const struct spec *s)
     return v;
 }
 
+/* Is it a word of digits and so on that a number consists of? */
+static bool is_value(const struct spec *s)
+{
+    const char *at = s->value, *end = s->value + s->value_n;
+    if (s->kind == ATTR_TEXT) return s->value_n > 0;
+    const bool list = *at == '[';
+    for (at += list; at < end && *at != ']'; at += *at == ',') {
+        char *behind;
+        if (s->kind == ATTR_INT)
+            strtoll(at, &behind, 10);
+        else
+            strtod(at, &behind);
+        if (behind == at || behind > end || (behind < end && !strchr(list ? ",]" : "", *behind))) return false;
+        at = behind;
+    }
+    return list ? at + 1 == end : at == end && s->value_n > 0;
+}
+
+sol_status layer_check_attributes(struct sol_ctx *ctx, const struct layer_def *def)
+{
+    static const char *const kinds[] = {"int", "ints", "real", "reals", "text"};
+    struct spec s;
+    for (const char *at = def->defaults; next_spec(&at, &s);) {
+        const char *kind = s.name + s.name_n;
+        bool good = s.name_n > 0 && (islower((unsigned char)*s.name) || *s.name == '_');
+        for (int i = 0; i < s.name_n; i++)
+            good &= islower((unsigned char)s.name[i]) || isdigit((unsigned char)s.name[i]) || s.name[i] == '_';
+        bool known = *kind != ':';
+        for (int i = 0; !known && i < COUNT_OF(kinds); i++)
+            known = strcspn(kind + 1, "= ") == strlen(kinds[i]) && !strncmp(kind + 1, kinds[i], strlen(kinds[i]));
+        good &= known && (s.value ? is_value(&s) : s.kind >= 0);
+        if (!good)
+            return ctx_fail(
+                ctx, SOL_ERR_INVALID,
+                "layer %s: attributes, column %d: expected name=default or name:kind, where kind is int, ints, "
+                "real, reals or text, got '%.*s'",
+                def->name, (int)(s.name - def->defaults) + 1, (int)strcspn(s.name, " "), s.name);
+    }
+    return SOL_OK;
+}
+
 static const char *kind_name(int kind)
 {
     return kind == ATTR_INT ? "an integer" : kind == ATTR_REAL ? "a real number" : "text";
@@ -278,7 +309,7 @@ static sol_status convert(struct arena *a, const struct layer_def *def, const st
                         kind_name(s->kind), kind_name(given->kind));
     for (size_t i = 0; i < n; i++) {
         if (!size_varies(given->ints[i])) continue;
-        return def->text ? SOL_OK : number_of(arena_ctx(a), def, given->name, given->ints[i]);
+        return def->row && !def->function ? SOL_OK : number_of(arena_ctx(a), def, given->name, given->ints[i]);
     }
     out->kind = ATTR_REAL;
     out->reals = NEW_ARRAY(a, double, n);
@@ -369,12 +400,13 @@ sol_status layer_bind(struct arena *a, const struct layer_def *def, int nin, con
     TRY(check_inputs(arena_ctx(a), def, nin, in));
     TRY(layer_attrs(a, def, given, &attrs));
     *out = (struct layer_bound){0};
-    if (def->flags & LAYER_OPAQUE) return bind_opaque(a, def, nin, in, &attrs, &out->loops);
-    if (def->text) {
+    if (def->flags & LAYER_OPAQUE && !def->row) return bind_opaque(a, def, nin, in, &attrs, &out->loops);
+    if (def->row) {
         int most = signature(def).most;
         struct opdef_input *padded = NEW_ARRAY(a, struct opdef_input, MAX(most, 1));
         for (int i = 0; i < most; i++) padded[i] = i < nin ? in[i] : (struct opdef_input){.missing = true};
-        out->row = layer_opdef(def);
+        out->row = def->row;
+        if (def->function) TRY(layer_check_numbers(arena_ctx(a), def, &attrs));
         return opdef_bind(a, out->row, most, padded, &attrs, &out->loops);
     }
     struct text text = text_new(a);

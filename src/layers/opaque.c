@@ -27,6 +27,7 @@ static const char *explanation(enum reference_error error)
         return "layer '%s' (%s): matrix %lld is not positive definite: its leading minor of order %lld is not positive";
     case REFERENCE_DIVERGED:
         return "layer '%s' (%s): matrix %lld has NaN or infinities, or the iteration does not end (%lld)";
+    case REFERENCE_FAILED: return "layer '%s' (%s): its function returned %lld (0 is success, expected %lld)";
     case REFERENCE_INDEX:
     case REFERENCE_GOOD: break;
     }
@@ -100,6 +101,49 @@ sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, int64_t *di
     if (!status) status = layer_run_opaque(ctx, o, dims, in, out);
     arena_destroy(a);
     return status;
+}
+
+/* -- functions from outside */
+
+typedef VECTOR(double) reals;
+
+static void add_numbers(struct arena *a, const struct attrs *attrs, int64_t *number, int *n, reals *out)
+{
+    for (int i = 0; i < attrs->n; i++) {
+        const struct opdef_attr *v = &attrs->at[i];
+        for (int k = 0; k < (v->n < 0 ? 1 : v->n); k++) {
+            if (v->kind == ATTR_INT) number[(*n)++] = v->ints[k];
+            if (v->kind == ATTR_REAL) PUSH(a, *out, v->reals[k]);
+        }
+    }
+}
+
+void describe_function(struct arena *a, const struct sol_layer *l, struct reference *out)
+{
+    struct opdef_input *in = NEW_ARRAY(a, struct opdef_input, l->nin);
+    for (int i = 0; i < l->nin; i++) {
+        const struct sol_tensor *t = l->in[i];
+        int64_t *shape = NEW_ARRAY(a, int64_t, t->ndim + 1);
+        for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
+        in[i] = (struct opdef_input){(enum sol_dtype)t->dtype, t->ndim, shape, false};
+    }
+    struct opdef_measures m = {0};
+    opdef_measure(a, l->def->row, l->nin, in, &l->attrs, &m); /* binding has done the same without an error */
+    int64_t *number = NEW_ARRAY(a, int64_t, REFERENCE_NUMBERS);
+    reals real = {0};
+    int n = 0;
+    for (int i = 0; i < m.nivar; i++) number[n++] = m.ivar[i];
+    add_numbers(a, &l->attrs, number, &n, &real);
+    for (int i = 0; i < m.ntemp; i++) number[n + i] = m.temp[i];
+    *out = (struct reference){.kind = &reference_function,
+                              .nin = l->nin,
+                              .values = l->nout,
+                              .function = l->def->function->run,
+                              .nnumber = n,
+                              .ntemp = m.ntemp,
+                              .number = number,
+                              .real = real.at,
+                              .nreal = real.n};
 }
 
 /* -- sorting */

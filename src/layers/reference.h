@@ -7,7 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REFERENCE_DIMS = 12 };
+enum {
+    REFERENCE_DIMS = 12,
+    REFERENCE_TENSORS = 24, /* of a function, as in registered.c */
+    REFERENCE_NUMBERS = 64  /* that it gets, with the bytes of temporaries */
+};
 enum reference_type {
     REFERENCE_BOOL,
     REFERENCE_U8,
@@ -59,13 +63,20 @@ struct reference {
      * kind; check: a matrix that cannot be taken apart is an error, not only a number among the results. */
     int32_t option, check;
     int64_t rows, cols, rhs;
+    /* FUNCTION: `nin` inputs and `values` outputs; it gets the first `nnumber` numbers. Behind them are the bytes of
+     * `ntemp` temporaries. */
+    int32_t (*function)(void *const *tensors, const int64_t *numbers, const double *reals);
+    int32_t nnumber, ntemp, nreal;
+    const int64_t *number;
+    const double *real;
 };
 enum reference_error {
     REFERENCE_GOOD,
     REFERENCE_INDEX,      /* an index is out of range */
     REFERENCE_SINGULAR,   /* a matrix has no inverse */
     REFERENCE_INDEFINITE, /* a matrix is not positive definite */
-    REFERENCE_DIVERGED    /* an iteration does not end: there are NaN or infinities */
+    REFERENCE_DIVERGED,   /* an iteration does not end: there are NaN or infinities */
+    REFERENCE_FAILED      /* a function from outside says so: `index` is what it returns */
 };
 struct reference_bad { /* no error: the number of elements that were found; else the index and what it should be below;
                           the matrix, counted through, and the pivot, from 1 */
@@ -86,7 +97,7 @@ extern const struct reference_kind reference_sort, reference_scatter;
 extern const struct reference_kind reference_lu, reference_lu_solve, reference_solve, reference_inverse, reference_det;
 extern const struct reference_kind reference_cholesky, reference_triangular;
 extern const struct reference_kind reference_qr, reference_reflectors, reference_reflected;
-extern const struct reference_kind reference_ctc;
+extern const struct reference_kind reference_ctc, reference_function;
 extern const struct reference_kind reference_nonzero, reference_unique, reference_nms;
 extern const struct reference_kind reference_eigh, reference_svd, reference_pinv, reference_matrix_exp;
 #endif

@@ -8,6 +8,7 @@
 struct reference_instance {
     struct reference what;
     struct reference_index index[REFERENCE_DIMS];
+    int64_t number[REFERENCE_NUMBERS];
 };
 /* The value of a size; `of` is the caller's. */
 typedef int64_t (*reference_value)(const void *of, int64_t size);
@@ -36,6 +37,8 @@ static inline const struct reference *reference_at(const struct reference *from,
         reference_values(r->ndim, x->stride, value, of);
     }
     r->index = to->index;
+    for (int i = 0; i < r->nnumber + r->ntemp; i++) to->number[i] = value(of, from->number[i]);
+    r->number = to->number;
     return r;
 }
 

@@ -384,6 +384,7 @@ static sol_status translate(struct node *n, const char **out_what)
     count_operator(r, domain, name);
     if (!n->version && !*domain) return ctx_fail(r->ctx, SOL_ERR_INVALID, "the model does not say which opset it uses");
     n->op = op_find(domain, name, n->version, &reason);
+    if (!n->op) n->op = op_outside(r->ctx, r->arena, domain, name);
     if (!n->op) return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "%s", reason);
     for (int i = 0; i < n->nin; i++) {
         if (!n->in[i] || !n->in[i]->rejected) continue;

@@ -228,6 +228,8 @@ struct op {
 /* NULL: none; *out_reason then says why. */
 const struct op *op_find(const char *domain, const char *name, int64_t version, const char **out_reason);
 const struct op *op_at(int i);
+/* op_outside.c: a layer that was registered (sol/extend.h) as "domain::name". NULL: there is none. */
+const struct op *op_outside(struct sol_ctx *ctx, struct arena *a, const char *domain, const char *name);
 
 /* node.c: what rows are written with. A helper that fails records it in n->status and the context, and returns NULL or
  * 0; after that helpers do nothing. All take and return tensors of the graph. */

@@ -24,7 +24,11 @@ static sol_status run(struct sol_graph *g, int i)
 
 sol_status passes_run(struct sol_graph *g)
 {
-    for (int i = 0; i < COUNT_OF(passes); i++) TRY(run(g, i));
+    for (int i = 0; i < COUNT_OF(passes); i++) {
+        TRY(passes_run_registered(g, false, passes[i].name));
+        TRY(run(g, i));
+        TRY(passes_run_registered(g, true, passes[i].name));
+    }
     return SOL_OK;
 }
 

@@ -8,6 +8,9 @@
 /* Runs all passes in the order of passes.def. In debug builds, and with compiler::debug, the verifier runs after each.
  */
 sol_status passes_run(struct sol_graph *g);
+/* registered.c: passes from outside (sol/extend.h): adds one, and runs those that belong before (or after) a pass. */
+sol_status passes_register(struct sol_ctx *ctx, const struct sol_pass_def *def);
+sol_status passes_run_registered(struct sol_graph *g, bool after, const char *name);
 /* Runs the pass of this name. */
 sol_status passes_run_one(struct sol_graph *g, const char *name);
 const char *passes_name(int i, const char **out_doc); /* NULL behind the last pass */

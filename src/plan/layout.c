@@ -45,7 +45,7 @@ static bool purposes_from_readers(const struct sol_tensor *t, char *purpose)
     for (int k = 0; k < t->readers.n; k++) {
         const struct sol_layer *l = t->readers.at[k];
         const bool removed = l->nout && l->out[0]->from != l;
-        const struct opdef *opdef = removed ? NULL : layer_opdef(l->def);
+        const struct opdef *opdef = removed ? NULL : l->def->row;
         for (int i = 0; opdef && i < l->nin; i++) {
             if (l->in[i] != t) continue;
             bool pixel = false;

@@ -7,5 +7,6 @@ from sol import *  # noqa: F403
 
 from .function import Function
 from .function import optimize as optimize  # type: ignore[assignment]  # with options of its own
+from .outside import register
 
-__all__ = [*_sol.__all__, "Function", "optimize"]
+__all__ = [*_sol.__all__, "Function", "optimize", "register"]

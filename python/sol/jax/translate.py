@@ -21,6 +21,7 @@ from sol.parsed import Problem
 
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
 from .operators import ROWS, Rejected
+from .outside import registered, row_is_own
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_lin")
 CUSTOM = ("custom_jvp_call", "custom_vjp_call")
@@ -83,12 +84,15 @@ class Translation:
             operands = [read(v) for v in e.invars]
             made = self._higher(e, operands)
             if made is None:
-                if name not in ROWS:
+                row = ROWS.find(name, registered)
+                if row is None:
                     raise Rejected("SOL has no row for this primitive")
                 b.kind, b.name, b.where, b.out = name, name, where, expected
-                made = ROWS[name](b, e.params, *operands)
+                made = row(b, e.params, *operands)
             made = made if isinstance(made, list) else [made]
             for v, (shape, dtype) in zip(made, expected, strict=True):
+                if (v.shape != shape or v.dtype != dtype) and not row_is_own(ROWS.get(name)):
+                    raise Rejected(f"expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}")
                 if v.shape != shape or v.dtype != dtype:
                     raise _core.InternalError(f"{name}: expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}")
             return made

@@ -16,8 +16,9 @@ from sol import _core
 from sol.inputs import Dim, Exact
 
 from . import dynamo
+from .outside import register
 
-__all__ = [*_sol.__all__, "as_module"]
+__all__ = [*_sol.__all__, "as_module", "register"]
 
 
 class _Function(torch.nn.Module):

@@ -134,6 +134,7 @@ class Builder:
         self.writes: list[
             tuple[str, Value]
         ] = []  # arguments that the operator writes although its schema does not say so
+        self.params: dict[str, Value] = {}  # of the module that a hook translates
         self.drawn = 0  # positions of the stream that earlier layers use
         self._scalars: dict[tuple[str, str], Value] = {}
 
@@ -148,6 +149,12 @@ class Builder:
         made = self.graph.layer(kind, self.name, self.line, tuple(handles), attrs, outputs)
         tracked = kind != "stop" and any(v is not None and v.tracked for v in inputs)
         return tuple(Value(t, tracked) for t in made)
+
+    def param(self, name: str) -> Value:
+        """A parameter or buffer of the module that a hook translates."""
+        if name not in self.params:
+            raise Rejected(f"its hook asks for the parameter {name!r}; it has {', '.join(self.params) or 'none'}")
+        return self.params[name]
 
     def write(self, argument: str, value: Value) -> None:
         """Records that the current operator writes one of its arguments although its schema does not say so."""

@@ -34,7 +34,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import boxes, fake, function, operators, sized_math, state
+from . import boxes, fake, function, operators, outside, sized_math, state
 from .decompose import rule
 from .hooks import computed
 from .hosting import Hosting
@@ -337,6 +337,29 @@ class _Recorder(ProxyTorchDispatchMode):
 
         return function.apply(target, args, lambda marker: self.values.unknown.add(self.nodes[marker]), add)
 
+    def unit(self, module: Any, path: str, hook: outside.Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Records a module with a hook as one node. What its forward records meanwhile only describes the results."""
+        before = len(self.graph.nodes)
+        inner = dict.fromkeys(itertools.chain(module.named_parameters(), module.named_buffers()))
+        tensors = {name: self._nodes(t) for name, t in inner}
+        given, named = self._nodes(args), self._nodes(kwargs)
+        made = hook.shape(module, *args, **kwargs) if hook.shape else type(module).forward(module, *args, **kwargs)
+        results = made if isinstance(made, tuple | list) else (made,)
+        if any(not isinstance(r, torch.Tensor) for r in results):
+            raise Unusual(f"{type(module).__name__} returns what is no tensor")
+        described = [snapshot_fake(r) for r in results]
+        fresh = [torch.empty_like(r) for r in results]  # results may be arguments
+        for node in list(itertools.islice(reversed(self.graph.nodes), len(self.graph.nodes) - before)):
+            self.graph.erase_node(node)
+        unit = outside.Unit(hook.function, path, module)
+        node = self._call(unit, (tensors, *given), named, described[0] if made is results[0] else type(made)(described))
+        node.meta["place"] = (path, node.meta["place"][1])
+        if made is results[0]:
+            self.nodes[fresh[0]] = node
+            return fresh[0]
+        self._parts(node, fresh)
+        return type(made)(fresh)
+
     def _place(self) -> tuple[str, str]:
         """The path of the innermost running module, and the innermost line that belongs to the user."""
         if self.step:
@@ -417,6 +440,7 @@ def trace(
 
 def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     mode, symbols, values = recorder.mode, recorder.symbols, recorder.values.given
+    outside.enter(module, _unit)
     leaves, spec = pytree.tree_flatten((args, kwargs))
     rows = [*_tensors(mode, module), *_leaves(mode, leaves, leaf_names(module, args, kwargs), symbols)]
     if symbols is not None:
@@ -477,6 +501,13 @@ _recorders: list[_Recorder] = []  # of the current trace; there is only one at a
 def recorder() -> _Recorder | None:
     """The recorder of the current trace. None: torch.export is tracing."""
     return _recorders[-1] if _recorders else None
+
+
+def _unit(module: Any, path: str, hook: outside.Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    current = recorder()
+    if current is None:
+        return type(module).forward(module, *args, **kwargs)
+    return current.unit(module, path, hook, args, kwargs)
 
 
 @contextlib.contextmanager

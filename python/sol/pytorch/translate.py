@@ -28,6 +28,7 @@ from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft
 from .layout import Layout
+from .outside import Outside, Registered, Unit
 from .problems import Problem, place, rejection
 from .problems import where as _where
 from .reals import Real
@@ -341,6 +342,8 @@ class Translator:
             return self._read(node.args[0])
         if node.target is graft:
             return self._graft(node, path, line)
+        if isinstance(node.target, Unit):
+            return self._unit(node, node.target, path, line)
         if not isinstance(node.target, torch._ops.OpOverload):
             return self._higher(node, module)
         name, schema = str(node.target), node.target._schema
@@ -370,6 +373,8 @@ class Translator:
         except _core.InternalError as e:
             if len(types) > 1:  # PyTorch's shape functions do not check types, but its operators do
                 raise Rejected(f"operands of several types: {', '.join(sorted(types))}") from e
+            if isinstance(row, Outside | Registered):
+                raise Rejected(str(e).partition(": ")[2]) from e
             raise
         if target is not None:
             self._write(node, target, made)
@@ -409,6 +414,20 @@ class Translator:
         if isinstance(whole, Value) and whole.tracked and not through:
             raise Rejected("writing in place under no_grad() or through detach() what has a gradient")
         self.memory.write(target, self._stopped(node, value))
+
+    def _unit(self, node: torch.fx.Node, unit: Unit, path: str, line: str) -> Any:
+        """Translates a module with a hook."""
+        val = self._sized(node.meta.get("val"))
+        check(val)
+        params, *args = self._read(node.args)
+        b = self.b
+        b.name, b.line, b.out, b.target, b.params = path or unit.path or node.name, line, val, str(unit), params
+        made = unit.function(b, unit.module, *args, **self._read(node.kwargs))
+        try:
+            _compare(str(unit), made, val)
+        except (_core.InternalError, TypeError) as e:
+            raise Rejected(f"its hook: {str(e).partition(': ')[2] or e}") from e
+        return made
 
     def _graft(self, node: torch.fx.Node, path: str, line: str) -> Any:
         """Translates the result of an autograd.Function, with the gradient that its backward defines."""

@@ -11,4 +11,6 @@ import sol as _sol  # noqa: E402
 # isort: split
 from sol import *  # noqa: E402, F403
 
-__all__ = [*_sol.__all__]
+from .outside import layer, register  # noqa: E402
+
+__all__ = [*_sol.__all__, "layer", "register"]

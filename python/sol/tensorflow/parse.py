@@ -20,6 +20,7 @@ from sol.parsed import Param, Problem, rejection
 from .builder import TYPE, Builder, Items, Rejected, Value, core_type, sizes_in
 from .host import fold, shape_array
 from .operators import ROWS
+from .outside import registered
 
 MOST_STEPS = 10_000  # of a loop
 BIG = 1024  # elements; larger constants are parameters instead of becoming code
@@ -186,10 +187,11 @@ class Reader:
         args = self._operands(o, env)
         if args and all(isinstance(a, np.ndarray) for a in args) and (known := fold(o, args)) is not None:
             return known
-        if kind not in ROWS:
+        row = ROWS.find(kind, registered)
+        if row is None:
             raise Rejected("SOL has no layer for it")
         self.b.types = {id(a): core_type(t.dtype) for a, t in zip(args, o.inputs, strict=True) if sizes_in(a)}
-        return ROWS[kind](self.b, o, *args)
+        return row(self.b, o, *args)
 
     def _operands(self, o: Any, env: dict[Any, Any]) -> list[Any]:
         found = []

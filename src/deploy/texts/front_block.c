@@ -190,6 +190,7 @@ static const void *begin_of(const struct front_context *c, const struct sol_buff
     return NULL;
 }
 
+enum { KERNEL_FUNCTION = -1 }; /* beside the errors of kernels: a function from outside fails */
 #if defined FRONT_OPAQUE
 #if defined FRONT_SIZES
 static int64_t value_of(const void *own, int64_t quantity);
@@ -206,7 +207,10 @@ static int32_t run_opaque(void *user, int32_t call, char *const *p)
     a = reference_at(a, value_of, c->sized.own, &at);
 #endif
     const enum reference_error error = a->kind->run(a, p, c->opaque, &bad);
-    return !error ? SOL_KERNEL_OK : error == REFERENCE_INDEX ? SOL_KERNEL_INDEX : SOL_KERNEL_MATRIX;
+    return !error                      ? SOL_KERNEL_OK
+           : error == REFERENCE_INDEX  ? SOL_KERNEL_INDEX
+           : error == REFERENCE_FAILED ? KERNEL_FUNCTION
+                                       : SOL_KERNEL_MATRIX;
 }
 #endif
 
@@ -244,6 +248,7 @@ static int run_program(struct front_context *c, const struct sol_program *p, con
     return fail(FRONT_DATA, "%s: '%s': %s", c->net->name, p->step[step].label,
                 error == SOL_KERNEL_INDEX      ? "an index is out of range"
                 : error == SOL_KERNEL_DIVISION ? "an integer is divided by zero"
+                : error == KERNEL_FUNCTION     ? "its function reports an error"
                 : error == SOL_KERNEL_MATRIX   ? "a matrix is singular, not positive definite, or not finite"
                                                : "an unknown error");
 }

@@ -186,9 +186,13 @@ def without_out(target: Any) -> Any:
     return None
 
 
-def find(name: str) -> Row | Rejection | None:
+def find(name: str) -> Any:
     """The entry of an overload, in-place or not."""
     row = OPERATORS.get(name)
     if row is None and (other := out_of_place(name)):
         row = OPERATORS.get(other)
+    if row is None and not name.startswith("aten."):
+        from ..outside import registered  # needs this table
+
+        return registered(name)
     return row

@@ -1,0 +1,100 @@
+/* A C function from outside: its source becomes a shared object in memory, which the cache keeps. */
+#include "build/inside.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+struct making {
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    const struct compiler *cc;
+    const char *name;
+};
+
+/* Compiles and links `text` in a folder of its own. */
+static sol_status run_compiler(const struct making *m, const char *folder, const char *const *argv)
+{
+    struct process *p;
+    int exit;
+    const char *output;
+    TRY(process_start(m->ctx, argv, &p));
+    sol_status status = process_wait(m->ctx, p, &exit, &output);
+    if (!status && exit) { /* positions in the source, without the folder's name */
+        struct text t = text_new(m->arena);
+        for (const char *at = output, *next; at && *at; at = next) {
+            next = strstr(at, folder);
+            text_add(&t, at, next ? (size_t)(next - at) : strlen(at));
+            if (next) next += strlen(folder) + 1;
+        }
+        status = ctx_fail(m->ctx, SOL_ERR_COMPILER, "layer %s: compiler '%s' rejected its source (%s):\n%.1500s",
+                          m->name, m->cc->path, compiler_ended(m->arena, exit), t.at ? t.at : "");
+    }
+    process_free(m->ctx, p);
+    return status;
+}
+
+static sol_status make_object(void *user, const char *text, const void **out_data, size_t *out_bytes)
+{
+    const struct making *m = user;
+    const char *folder = folder_temporary(m->arena);
+    if (!folder) return ctx_fail(m->ctx, SOL_ERR_IO, "layer %s: no place to compile its source", m->name);
+    const char *source = arena_printf(m->arena, "%s/source.c", folder),
+               *object = arena_printf(m->arena, "%s/o.so", folder);
+    const char *argv[COMPILER_MAX_FLAGS + 8] = {m->cc->path, "-shared"};
+    int n = 2;
+    for (int i = 0; m->cc->flags[i]; i++) argv[n++] = m->cc->flags[i];
+    argv[n++] = source;
+    argv[n++] = "-o";
+    argv[n++] = object;
+    argv[n++] = "-lm";
+    char *data = NULL;
+    sol_status status = file_write(m->ctx, source, text, strlen(text));
+    if (!status) status = run_compiler(m, folder, argv);
+    if (!status) status = file_read(m->ctx, m->arena, object, &data, out_bytes);
+    *out_data = data;
+    folder_remove(folder);
+    return status;
+}
+
+/* The text that is compiled: the source, then a pointer to the function, whose type is checked. */
+static const char *with_pointer(struct arena *a, const char *source, const char *symbol)
+{
+    return arena_printf(
+        a,
+        "#include <stdint.h>\n#line 1 \"%s.c\"\n%s\n#line 1 \"sol\"\n"
+        "typedef int32_t sol_layer_function(void *const *, const int64_t *, const double *);\n"
+        "_Static_assert(_Generic(&%s, sol_layer_function *: 1, default: 0),\n"
+        "               \"expected int32_t %s(void *const *tensors, const int64_t *numbers, const double "
+        "*reals)\");\n"
+        "__attribute__((visibility(\"default\"))) sol_layer_function *const sol_found = %s;\n",
+        symbol, source, symbol, symbol, symbol);
+}
+
+sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct function_source *f, void **out_function)
+{
+    struct compiler cc;
+    struct cache c;
+    const struct build_request native = {.name = f->name, .device = "functions", .march = "native"};
+    cache_open(&c, ctx, native.device);
+    sol_status status = compiler_find(ctx, a, &c, &native, &cc);
+    if (!status && !cc.path) status = compiler_missing(ctx, &cc);
+    cache_close(&c);
+    TRY(status);
+    struct making m = {ctx, a, &cc, f->name};
+    const struct code_request r = {.device = native.device,
+                                   .arch = cc.id,
+                                   .text = with_pointer(a, f->source, f->symbol),
+                                   .extension = "c",
+                                   .make = make_object,
+                                   .user = &m};
+    const void *data;
+    size_t bytes;
+    TRY(build_code(ctx, a, &r, &data, &bytes));
+    void *handle = module_map_copy(a, text_identifier(a, arena_printf(a, "%s%s", f->name, cc.id)), data, bytes);
+    void **found = handle ? dlsym(handle, "sol_found") : NULL;
+    if (!found)
+        return ctx_fail(ctx, SOL_ERR_IO, "layer %s: its function cannot be mapped: %s", f->name,
+                        handle ? "no symbol" : "there is no /proc, or memory");
+    *out_function = *found;
+    return SOL_OK;
+}
