@@ -146,11 +146,11 @@ BUILDER(build_attention)
 
 /* -- recurrent layers: x[T N I] w[A I] u[A H] b?[A] e?[A] h0?[N H]; an LSTM's c0?[N H] and p?[P H], which makes P
  * values of the H before they are handed on; l?[N], how many steps each sequence has: its state stays what it is in the
- * others, which come last, or with reverse=1 first */
+ * others, which come last, or with reverse=1 first; or l?[T N], which steps they are */
 
 struct recurrent {
     int gates;
-    bool b, e, h0, c0, p, l;
+    bool b, e, h0, c0, p, l, mask; /* l is a mask */
     int64_t steps;
     const char *own;    /* index variable of the state that is passed on: H or P */
     const char *before; /* "T-1" or "T+1" */
@@ -176,6 +176,7 @@ static sol_status read_recurrent(struct arena *a, const struct layer_def *def, i
     r->c0 = cell && nin > 6 && !in[6].missing;
     r->p = cell && nin > 7 && !in[7].missing;
     r->l = nin > (cell ? 8 : 6) && !in[cell ? 8 : 6].missing;
+    r->mask = r->l && in[cell ? 8 : 6].ndim == 2;
     r->own = r->p ? "P" : "H";
     if (r->p) TRY(rank_of(ctx, def, in, 7, 2, true));
     const int64_t hidden = in[r->p ? 7 : 2].shape[1];
@@ -190,7 +191,7 @@ static sol_status read_recurrent(struct arena *a, const struct layer_def *def, i
 static void put_recurrent_head(struct text *out, const struct recurrent *r, int nin, bool cell)
 {
     const char *const p = r->own, *h0 = arena_printf(out->arena, " h0?[N %s]", p);
-    const char *const l = " l?:i64[N]", *const q = r->p ? " p[P H]" : " p?[P H]";
+    const char *const l = r->mask ? " l?:bool[T N]" : " l?:i64[N]", *const q = r->p ? " p[P H]" : " p?[P H]";
     const char *const names[] = {" b?[A]", " e?[A]", h0, cell ? " c0?[N H]" : l, q, l};
     text_put(out, "x:float[T N I] w[A I] u[A %s]", p);
     for (int i = 3; i < nin; i++) text_put(out, "%s", names[i - 3]);
@@ -208,10 +209,11 @@ static const char *previous(struct arena *a, const struct recurrent *r, const ch
     return arena_printf(a, "%s[%s N %s]:%s", name, r->before, h, start);
 }
 
-/* The new value of a state, or the old one if the sequence has ended: "where(T<l[N], .., y[T-1 N H]:h0[N H])" */
+/* The new value of a state, or the old one where the sequence has no step: "where(T<l[N], .., y[T-1 N H]:h0[N H])" */
 static const char *kept(struct arena *a, const struct recurrent *r, const char *name, const char *h, const char *value)
 {
-    return r->l ? arena_printf(a, "where(T<l[N], %s, %s)", value, previous(a, r, name, h)) : value;
+    const char *const there = r->mask ? "l[T N]" : "T<l[N]";
+    return r->l ? arena_printf(a, "where(%s, %s, %s)", there, value, previous(a, r, name, h)) : value;
 }
 
 /* The number of the block of weights for the gate `name`. */
