@@ -46,7 +46,7 @@ class Items:
 
 def core_type(dtype: Any) -> str:
     """SOL's name of a type of TensorFlow."""
-    if dtype.name not in CORE:
+    if dtype.name not in CORE or dtype == tf.float16:
         raise Rejected(f"data type {dtype.name}")
     return CORE[dtype.name]
 

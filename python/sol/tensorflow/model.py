@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.backend.common.keras_tensor import KerasTensor
 
@@ -62,6 +63,10 @@ class _Face:
 
     call = _call
 
+    def setWeights(self: Any, weights: Any) -> None:
+        """`set_weights`, also with variables, such as the `weights` of another model."""
+        self.set_weights([np.asarray(w) for w in weights])
+
     def __reduce__(self: Any) -> Any:
         return _again, _plain(self).__reduce__()[:2]
 
@@ -78,6 +83,8 @@ def _plain(model: Any) -> Any:
 
 def _class(cls: type, members: dict[str, Any]) -> type:
     """A class of the same name, so that files that Keras saves name the user's class."""
+    if any(cls.__dict__.get(k) is v for k, v in members.items()):  # clone_model has made it of an optimized one
+        cls = _original(cls)
     return type(cls.__name__, (cls,), {**members, "__module__": cls.__module__, "__qualname__": cls.__qualname__})
 
 
@@ -110,7 +117,7 @@ def attach(model: Any) -> Any:
     return Function(model, name)
 
 
-_MEMBERS = ("call", "__reduce__", "__deepcopy__")
+_MEMBERS = ("call", "setWeights", "__reduce__", "__deepcopy__")
 
 
 def _call_module(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -20,7 +20,7 @@ from sol.parsed import REAL
 
 from .builder import TYPE
 from .hooks import hooked
-from .parse import Read, Reader
+from .parse import Read, Reader, line_of
 
 _core.tf_register(os.path.join(os.path.dirname(tf.__file__), "libtensorflow_framework.so.2"))
 _families: weakref.WeakValueDictionary[int, Family] = weakref.WeakValueDictionary()
@@ -128,8 +128,16 @@ class Family:
         return list(self._trace.graph.trainable_variables)
 
     def _concrete(self, specs: Sequence[tf.TensorSpec]) -> Any:
-        with hooked(), tf.init_scope():
-            return tf.function(self.function, autograph=False).get_concrete_function(*specs)
+        try:
+            with hooked(), tf.init_scope():
+                return tf.function(self.function, autograph=False).get_concrete_function(*specs)
+        except Exception as e:
+            if isinstance(e, tf.errors.OperatorNotAllowedInGraphError) or "ymbolic" in str(e):
+                raise _core.UnsupportedError(
+                    f"{self.name}: Python code of the model reads the value of a tensor, which only a call tells "
+                    f"{line_of(e)}: not supported; use operators (tf.where, keras.ops.where), or optimize the layers around it"
+                ) from e
+            raise
 
     def _first(self, seen: Any, hints: Sequence[Sequence[int]]) -> Read:
         """The graph for all sizes; if there is none, that for the hints."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -49,10 +50,18 @@ class Read:
 
 def where(o: Any) -> str:
     """The layer of an operation, and the line of the user's model."""
-    path = o.name.rpartition("/")[0]
-    frames = [f for f in (o.traceback or ()) if not f.filename.startswith((*_LIBRARIES, "<"))]
-    line = f"({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    path, line = o.name.rpartition("/")[0], _line(o.traceback or ())
     return f"in {path} {line}".strip() if path else line
+
+
+def line_of(error: BaseException) -> str:
+    """The last line of the user's model that an error came through."""
+    return _line(traceback.extract_tb(error.__traceback__))
+
+
+def _line(frames: Sequence[Any]) -> str:
+    own = [f for f in frames if not f.filename.startswith((*_LIBRARIES, "<"))]
+    return f"({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
 
 
 class Reader:
@@ -364,4 +373,4 @@ def _functions(function: Callable[..., Any], depth: int) -> list[Callable[..., A
     return [function, *inner]
 
 
-__all__ = ["Read", "Reader", "where"]
+__all__ = ["Read", "Reader", "line_of", "where"]

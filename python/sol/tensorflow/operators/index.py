@@ -44,10 +44,9 @@ def position(b, o, x, axis):
     return b.cast(b.layer(o.type, x, axis=b.number(axis) % x.ndim), core_type(o.outputs[0].dtype))
 
 
-@op("TopKV2", "TopK")
-def top_k(b, o, x, k=None):
-    n = b.number(k) if k is not None else o.get_attr("k")
-    y, i = b.layers("TopK", x, outputs=2, k=n)
+@op("TopKV2")
+def top_k(b, o, x, k):
+    y, i = b.layers("TopK", x, outputs=2, k=b.number(k))
     return [y, b.cast(i, core_type(o.outputs[1].dtype))]
 
 

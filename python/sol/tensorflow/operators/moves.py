@@ -236,15 +236,12 @@ def range_(b, o, start, limit, delta):
 @op("ResizeBilinear", "ResizeNearestNeighbor", "ResizeBicubic")
 def resize(b, o, x, size):
     mode = {"ResizeBilinear": "linear", "ResizeNearestNeighbor": "nearest", "ResizeBicubic": "cubic"}[o.type]
-    coord = (
-        "half_pixel"
-        if o.get_attr("half_pixel_centers")
-        else "align_corners"
-        if o.get_attr("align_corners")
-        else "asymmetric"
-    )
+    half = bool(o.get_attr("half_pixel_centers"))
+    coord = "half_pixel" if half else "align_corners" if o.get_attr("align_corners") else "asymmetric"
     x = b.cast(x, core_type(o.outputs[0].dtype))
     h, w = b.ints(size)
     # of half pixels, TensorFlow takes floor((i + 0.5) * scale): the coordinate (i + 0.5) * scale - 0.5, rounded
     nearest = "floor" if coord == "asymmetric" else "round_prefer_ceil"
-    return b.layer("Resize", x, size=[x.shape[0], h, w, x.shape[3]], mode=mode, coord=coord, round=nearest, a=-0.5)
+    # its cubic is Keys's with half pixels, without the pixels outside; else the one that repeats the border
+    cubic = {"a": -0.5 if half else -0.75, "exclude": int(half)} if mode == "cubic" else {}
+    return b.layer("Resize", x, size=[x.shape[0], h, w, x.shape[3]], mode=mode, coord=coord, round=nearest, **cubic)

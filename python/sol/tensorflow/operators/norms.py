@@ -13,11 +13,13 @@ def fused_batch_norm(b, o, x, w, c, m, v):
     x = b.value(x)
     y = b.first(x) if last else x
     if not o.get_attr("is_training"):
+        m, v = b.layer("stop", m), b.layer("stop", v)  # TensorFlow has no gradient of them
         y = b.layer("BatchNorm", y, w, c, m, v, e=e)
         return [b.last(y) if last else y, m, v, m, v, m]
     if o.get_attr("exponential_avg_factor") != 1:
         raise Rejected("an exponential_avg_factor that is not 1")
-    y, mean, var = b.layers("BatchNormTrain", y, w, c, outputs=3, e=e)
+    y, *seen = b.layers("BatchNormTrain", y, w, c, outputs=3, e=e)
+    mean, var = (b.layer("stop", v) for v in seen)  # likewise
     n = x.size // x.shape[-1 if last else 1]
     if not isinstance(n, int):
         n = b.cast(b.layer("Sizes", sizes=[n], to="i64"), var.dtype)

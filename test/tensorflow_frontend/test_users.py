@@ -1,0 +1,252 @@
+"""What users of Keras do besides `fit`, on an optimized model beside a plain one; and mistakes, each with one message."""
+
+import gc
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import sol
+import tensorflow as tf
+from keras import layers as L
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(12, 6)).astype("float32"), RNG.normal(size=(12, 2)).astype("float32")
+
+
+def net():
+    keras.utils.set_random_seed(1)
+    i = L.Input((6,))
+    return keras.Model(i, L.Dense(2)(L.Dense(8, "relu")(i)))
+
+
+def same(got, want):
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5, atol=1e-6)
+
+
+def both(run, make=net):
+    """What `run` gives for the plain and for the optimized model."""
+    return run(make()), run(sol.optimize(make()))
+
+
+class Own(keras.Model):
+    """A model with a training step of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.d, self.seen = L.Dense(2), keras.metrics.Mean(name="loss")
+
+    def call(self, x):
+        return self.d(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.seen.update_state(loss)
+        return {"loss": self.seen.result()}
+
+
+def own():
+    keras.utils.set_random_seed(1)
+    m = Own()
+    m(X)
+    return m
+
+
+def test_own_training_step():
+    def run(m):
+        m.compile("sgd")
+        return m.fit(X, Y, epochs=3, batch_size=5, shuffle=False, verbose=0).history["loss"]
+
+    want, got = both(run, own)
+    same(got, want)
+
+
+def test_callbacks_metrics_and_weights_of_samples():
+    def run(m):
+        m.compile(
+            keras.optimizers.SGD(0.1),
+            "mse",
+            metrics=["mae", keras.metrics.CosineSimilarity()],
+            weighted_metrics=["mse"],
+        )
+        calls = [
+            keras.callbacks.EarlyStopping(patience=1),
+            keras.callbacks.ReduceLROnPlateau(),
+            keras.callbacks.TerminateOnNaN(),
+        ]
+        return m.fit(
+            X, Y, sample_weight=np.linspace(0, 1, 12), validation_data=(X, Y), epochs=4, shuffle=False, verbose=0, callbacks=calls
+        ).history  # fmt: skip
+
+    want, got = both(run)
+    assert want.keys() == got.keys()
+    for k in want:
+        same(got[k], want[k])
+
+
+def test_two_outputs_with_losses_of_their_own():
+    def make():
+        keras.utils.set_random_seed(1)
+        i = L.Input((6,))
+        h = L.Dense(4, "tanh")(i)
+        return keras.Model(i, {"a": L.Dense(2, name="a")(h), "b": L.Dense(3, "softmax", name="b")(h)})
+
+    def run(m):
+        losses = {"a": "mse", "b": "sparse_categorical_crossentropy"}
+        m.compile("sgd", losses, loss_weights={"a": 0.3, "b": 2.0}, metrics={"b": "accuracy"})
+        return m.fit(X, {"a": Y, "b": np.arange(12) % 3}, epochs=3, shuffle=False, verbose=0).history
+
+    want, got = both(run, make)
+    assert want.keys() == got.keys()
+    for k in want:
+        same(got[k], want[k])
+
+
+def test_trainable_changes_between_steps():
+    def run(m):
+        found = []
+        for trainable in (True, False, True):
+            m.layers[1].trainable = trainable
+            m.compile(keras.optimizers.SGD(0.1), "mse")
+            found += [m.train_on_batch(X, Y), m.test_on_batch(X, Y)]
+        return found + [w.sum() for w in m.get_weights()]
+
+    want, got = both(run)
+    same(got, want)
+
+
+def test_weights_and_clones():
+    s, other = sol.optimize(net()), net()
+    other.set_weights([w + 1 for w in other.get_weights()])
+    s.setWeights(other.weights)
+    same(s(X), other(X))
+    clone = keras.models.clone_model(s)
+    clone.set_weights(s.get_weights())
+    same(clone(X), other(X))
+    same(sol.optimize(clone)(X), other(X))
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return X[4 * i : 4 * i + 4], Y[4 * i : 4 * i + 4]
+
+
+def test_data_from_threads_and_processes():
+    """Processes of Keras are forked while SOL's threads wait; functions of tf.data run beside each other."""
+
+    def run(m):
+        m.compile("sgd", "mse")
+        data = Batches(workers=2, use_multiprocessing=True)
+        return m.fit(data, epochs=2, shuffle=False, verbose=0).history["loss"]
+
+    want, got = both(run)
+    same(got, want)
+    s = sol.optimize(net())
+    data = tf.data.Dataset.from_tensor_slices(X).batch(4).map(lambda x: s(x), num_parallel_calls=2)
+    same(np.concatenate(list(data)), net()(X))
+
+
+def test_xla_is_left_out_with_a_warning():
+    s = sol.optimize(net())
+    with pytest.warns(UserWarning, match="support `jit_compile=True`"):
+        s.compile("sgd", "mse", jit_compile=True)
+    s.fit(X, Y, verbose=0)
+
+
+# -- mistakes
+
+
+class Reads(Own):
+    def call(self, x):
+        return self.d(x) if float(tf.reduce_sum(x)) > 0 else self.d(-x)
+
+
+class Branches(Own):
+    def call(self, x):
+        return self.d(x) if tf.reduce_sum(x) > 0 else self.d(-x)
+
+
+@pytest.mark.parametrize("cls", [Reads, Branches])
+def test_python_code_that_reads_a_tensor(cls):
+    m = cls()
+    m(X)
+    with pytest.raises(
+        sol.UnsupportedError, match=r"Python code of the model reads the value of a tensor.*\(test_users\.py:\d+\)"
+    ):
+        sol.optimize(m)(X)
+
+
+def rejected(make, x, match):
+    with pytest.raises(sol.UnsupportedError, match=match):
+        sol.optimize(make())(x)
+
+
+def test_states_and_types_that_sol_does_not_know():
+    def on(layer, dtype):
+        i = L.Input((1,), dtype=dtype)
+        return lambda: keras.Model(i, layer(i))
+
+    ids = tf.constant([[1]], "int64")
+    rejected(
+        on(L.IntegerLookup(vocabulary=[1, 2]), "int64"),
+        ids,
+        r"LookupTableFindV2: SOL has no layer for it in integer_lookup",
+    )
+    rejected(
+        on(L.StringLookup(vocabulary=["a"]), "string"),
+        tf.constant([["a"]]),
+        "argument 0: data type string: not supported",
+    )
+    rejected(on(L.Hashing(4), "int64"), ids, "StringToHashBucketFast: data type string")
+    for policy, dtype in (("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16")):
+        keras.mixed_precision.set_global_policy(policy)
+        try:
+            rejected(net, X, f"data type {dtype}")
+        finally:
+            keras.mixed_precision.set_global_policy("float32")
+    with pytest.raises(sol.UnsupportedError, match=r"EagerPyFunc: SOL has no layer for it \(test_users\.py"):
+        sol.optimize(lambda x: tf.py_function(lambda v: v * 2, [x], tf.float32), tf.ones([3]))
+
+
+def test_sparse_and_ragged_data():
+    s = sol.optimize(net())
+    s.compile("sgd", "mse")
+    with pytest.raises(sol.UnsupportedError, match="argument 0: a SparseTensor: not supported; convert it"):
+        s.fit(tf.sparse.from_dense(X), Y, verbose=0)
+    with pytest.raises(sol.UnsupportedError, match="argument 0: a RaggedTensor: not supported; convert it"):
+        s(tf.ragged.constant([[1.0, 2.0], [3.0]]))
+
+
+def test_graphs_of_models_that_are_gone():
+    f = tf.function(sol.optimize(net()).__call__)
+    g = f.get_concrete_function(tf.TensorSpec([4, 6]))
+    del f
+    keras.backend.clear_session()
+    with pytest.raises(tf.errors.OpError, match=r"does not have the optimized model|is gone"):
+        gc.collect()
+        g(tf.ones([4, 6]))
+
+
+def test_several_replicas():
+    """A process of its own, with two devices."""
+    code = (
+        "import sys; sys.path.insert(0, 'test/tensorflow_frontend')\nimport tensorflow as tf\n"
+        "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)\n"
+        "import numpy as np, keras, sol\n"
+        "with tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1']).scope():\n"
+        "    s = sol.optimize(keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(2)]))\n"
+        "    s.compile('sgd', 'mse')\n"
+        "s.fit(np.ones((4, 6)), np.ones((4, 2)), verbose=0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "MirroredStrategy with several replicas: not supported; use one replica" in done.stderr
