@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-deploy bench-dynamic bench-operators bench-compile wheel wheel-try replay nvidia-table counts lines docs lint format clean
+.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-deploy bench-dynamic bench-tensorflow bench-jax bench-operators bench-compile wheel wheel-try replay nvidia-table counts lines docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -106,6 +106,10 @@ bench-deploy: build ## what a deployed network takes, beside what the peers ship
 
 bench-compile: build ## what planning and printing cost a layer, over networks of growing size
 	build/test/bench-compile
+
+bench-tensorflow bench-jax: bench-%: build ## SOL beside TensorFlow (eager, tf.function, XLA) or jax.jit; NETWORKS=.., ARGS="--train"
+	@sh tools/setup.sh $*
+	.venv-$*/bin/python bench/frameworks.py $* $(NETWORKS) $(ARGS)
 
 bench-dynamic: build ## networks whose sizes vary: speed at each size, time to serve twenty; ARGS="--only train"
 	@sh tools/setup.sh bench

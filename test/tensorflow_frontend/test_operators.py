@@ -138,7 +138,7 @@ def test_page_of_operators():
         "each operator with TensorFlow's\n(in float64 where TensorFlow has it). Names are those of `tf.raw_ops`, which a graph shows; "
         "Keras and `tf.*` functions consist of them.\nOperators that are in neither list are rejected by name, with the line of the "
         "model. Operators whose operands are known when the model is\nread are computed by TensorFlow itself, so they need no row.\n\n"
-        f"The reader itself handles {BY_READER.replace(', ', ', ').strip()}.\n\n"
+        f"The reader itself handles {BY_READER}.\n\n"
         "| operator | |\n| --- | --- |\n" + "\n".join(rows) + "\n"
     )  # fmt: skip
     if os.environ.get("SOL_UPDATE"):
