@@ -104,6 +104,8 @@ static void positions_stay_inside(void **state)
     assert_true(size_le(size_mul(2, size_floor_div(t, 2)), t));
     assert_true(size_le(size_floor_div(t, 2), t));
     assert_true(size_le(size_mul(16, size_floor_div(h, 16)), h));
+    const int64_t half = size_ceil_div(dim(7, 1, 4096, 1), 2); /* at least 1, so twice as much is 2 and not only 1 */
+    assert_true(size_le(2, size_mul(2, half)) && !size_le(3, size_mul(2, half)));
     /* where a picture half as large again reads last: in thirds of pixels, 3*(t-1) - 1 is below t-1 */
     const int64_t larger = size_floor_div(size_mul(3, size_sub(t, 1)), 2);
     assert_true(size_lt(size_floor_div(size_sub(size_mul(2, larger), 1), 3), size_sub(t, 1)));

@@ -212,13 +212,31 @@ static int32_t outermost(const struct poly *p)
     return best;
 }
 
+/* p over the common factor of all coefficients but the constant, which is rounded down: sizes are integers, so 2*q >= 1
+ * is q >= 1. */
+static struct poly without_factor(const struct poly *p)
+{
+    struct poly r = {.bad = p->bad};
+    int64_t factor = 0;
+    for (int i = 0; i < p->n; i++)
+        if (p->t[i].n) factor = gcd(factor, p->t[i].k);
+    if (factor < 2) return *p;
+    for (int i = 0; i < p->n; i++) {
+        struct term t = p->t[i];
+        t.k = floor_div(t.k, factor);
+        poly_add_term(&r, &t);
+    }
+    return r;
+}
+
 static bool never_negative(const struct poly *p, int depth)
 {
     struct poly with, rest;
     if (p->bad || depth > MOST_DEPTH) return false;
-    const int32_t s = outermost(p);
-    if (s < 0) return over_dims(p);
-    if (!take_out(p, s, &with, &rest)) return false;
+    const struct poly least = without_factor(p);
+    const int32_t s = outermost(&least);
+    if (s < 0) return over_dims(&least);
+    if (!take_out(&least, s, &with, &rest)) return false;
     const struct symbol *x = symbol_at(s);
     return x->kind == SYMBOL_QUOTIENT ? by_quotient(x, &with, &rest, depth) : by_choice(x, &with, &rest, depth);
 }
