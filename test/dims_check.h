@@ -131,7 +131,8 @@ static void same_compiled(struct sol_net *net, const int64_t *dim, const struct 
 struct compared { /* a graph, and the network that it became; NULL: none */
     struct sol_graph *g;
     struct sol_net *net;
-    double most; /* by which interpreted values differ, relative to the largest */
+    double most;               /* by which interpreted values differ, relative to the largest */
+    const void *const *params; /* their data; NULL, all or one: random */
 };
 
 /* Compares the values with those of the graph for these sizes. False: they cannot be computed. */
@@ -142,7 +143,10 @@ static bool compare_with(const struct compared *c, const int64_t *dim, struct so
     const void **in = NEW_ARRAY(at->arena, const void *, at->inputs.n + 1),
                **params = NEW_ARRAY(at->arena, const void *, at->params.n + 1);
     for (int i = 0; i < at->inputs.n; i++) in[i] = random_data(at->arena, at->inputs.at[i], integers);
-    for (int i = 0; i < at->params.n; i++) params[i] = random_data(at->arena, at->params.at[i], integers);
+    for (int i = 0; i < at->params.n; i++) {
+        const void *const given = c->params ? c->params[i] : NULL;
+        params[i] = given ? given : random_data(at->arena, at->params.at[i], integers);
+    }
     const struct graph_data data = {.inputs = in, .params = params};
     bool good = !results(at, NULL, at, &data, &expected);
     const sol_status status = good ? results(c->g, dim, at, &data, &got) : SOL_OK;
@@ -155,11 +159,10 @@ static bool compare_with(const struct compared *c, const int64_t *dim, struct so
     return good;
 }
 
-/* Compares shapes and values of g, and of the network that it became (NULL: none), with those of the graph for these
- * sizes. False: they cannot be computed. */
-static bool compare_at(struct sol_graph *g, struct sol_net *net, const int64_t *dim, int integers, const char *what)
+/* Compares shapes and values with those of the graph for these sizes. False: they cannot be computed. */
+static bool compare_at(const struct compared *c, const int64_t *dim, int integers, const char *what)
 {
-    struct sol_graph *at;
+    struct sol_graph *g = c->g, *at;
     if (graph_at(g, dim, &at)) return false;
     for (int i = 0; i < g->tensors.n; i++)
         for (int d = 0; d < g->tensors.at[i]->ndim; d++) {
@@ -168,7 +171,7 @@ static bool compare_at(struct sol_graph *g, struct sol_net *net, const int64_t *
                 WRONG("%s: tensor %d dimension %d is %lld, expected %lld", what, i, d, (long long)size,
                       (long long)at->tensors.at[i]->dim[d].size);
         }
-    const bool good = compare_with(&(struct compared){g, net, 1e-6}, dim, at, integers, what);
+    const bool good = compare_with(c, dim, at, integers, what);
     sol_graph_destroy(at);
     return good;
 }

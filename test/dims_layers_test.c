@@ -35,7 +35,8 @@ static void layers_are_right_at_every_size(void **unused)
             char what[256];
             snprintf(what, sizeof what, "%s at %lld,%lld,%lld", s->name, (long long)s->dim[k][0],
                      (long long)s->dim[k][1], (long long)s->dim[k][2]);
-            if (!compare_at(g, net, s->dim[k], 3, what)) WRONG("%s: %s", what, sol_error(ctx));
+            if (!compare_at(&(struct compared){g, net, 1e-6, NULL}, s->dim[k], 3, what))
+                WRONG("%s: %s", what, sol_error(ctx));
         }
         sol_net_destroy(net);
         sol_graph_destroy(compiled);
