@@ -176,6 +176,21 @@ def frobenius_norm(b: Builder, x: Value, dim: Dims, keepdim: bool) -> Value:
     return _norm(b, x, None, dim, keepdim)
 
 
+@op("cosine_similarity")
+def cosine_similarity(b: Builder, x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    """The cosine of the angle between vectors. Norms are at least `eps`; as in PyTorch, their gradients do not see that limit."""
+    scaled, ndim = [], max(x1.ndim, x2.ndim)
+    padded = ([1] * (ndim - x.ndim) + list(x.shape) for x in (x1, x2))
+    shape = [m if n == 1 else n for n, m in zip(*padded, strict=True)]
+    for x in b.promote(x1, x2):
+        x = b.expand(x, shape)
+        norm = b.reduce("L2", x, dim, True)
+        limited = b.layer("stop", b.map("max", norm, b.scalar(eps, norm.dtype)))
+        gradient = b.fill(norm.shape, 0, norm.dtype)
+        scaled.append(b.div(x, b.layer("Graft", limited, gradient, norm, gradient)))
+    return b.reduce("Sum", b.mul(*scaled), dim)
+
+
 # -- maximum and minimum
 
 
