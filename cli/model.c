@@ -68,8 +68,8 @@ static bool varies(const struct model *m)
     return false;
 }
 
-/* "batch = #0, at least 1, a multiple of 4" or "m = #0: node 'a' (Add): .." */
-static void print_size(struct cli *c, const char *name, int64_t size, const char *why)
+/* "batch = #0, at least 1, a multiple of 4: node 'b' (Concat): .." or "m = #0: node 'a' (Add): .." */
+static void print_size(struct cli *c, const char *name, int64_t size, const char *why, const char *limited)
 {
     char text[SHAPE_ROOM];
     struct sol_dim_limits limits = {0};
@@ -82,6 +82,7 @@ static void print_size(struct cli *c, const char *name, int64_t size, const char
             printf(", at least %lld", (long long)limits.min);
         if (limits.multiple > 1) printf(", a multiple of %lld", (long long)limits.multiple);
     }
+    if (!why) why = limited;
     printf("%s%s\n", why ? ": " : "", why ? why : "");
 }
 
@@ -97,7 +98,7 @@ void print_sizes(struct cli *c, const struct model *m)
     }
     for (int i = 0; (name = sol_onnx_open(m->onnx, i, &size)); i++) {
         if (!i) printf("open sizes:\n");
-        print_size(c, name, size, sol_onnx_open_why(m->onnx, i));
+        print_size(c, name, size, sol_onnx_open_why(m->onnx, i), sol_onnx_open_limited(m->onnx, i));
     }
 }
 

@@ -105,6 +105,8 @@ int64_t sol_onnx_taken_size(const struct sol_onnx *model, int i, int k);
 const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size);
 /* With `vary`: why it has its size, or is the same as another dimension. NULL: it varies, or the options say it. */
 const char *sol_onnx_open_why(const struct sol_onnx *model, int i);
+/* The node because of which a size that varies has a multiple or a largest size, and what it needs. NULL: none. */
+const char *sol_onnx_open_limited(const struct sol_onnx *model, int i);
 /* Returns the row-major data of parameter i of the graph and of its compiled network; it lives as long as the model. */
 int sol_onnx_params(const struct sol_onnx *model);
 const void *sol_onnx_param(const struct sol_onnx *model, int i);

@@ -183,6 +183,11 @@ const char *sol_onnx_open_why(const struct sol_onnx *model, int i)
     return i >= 0 && i < model->open.n ? model->open.at[i].why : NULL;
 }
 
+const char *sol_onnx_open_limited(const struct sol_onnx *model, int i)
+{
+    return i >= 0 && i < model->open.n ? model->open.at[i].limited : NULL;
+}
+
 int sol_onnx_params(const struct sol_onnx *model)
 {
     return model->params.n;

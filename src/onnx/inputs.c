@@ -127,7 +127,8 @@ static sol_status open_sizes(struct reader *r, const struct scope *s, const Onnx
         if (*o->size < 0 && vary) TRY(vary_size(r, o->name, hint_of(open, n, o, otherwise), o->guess, o->size));
         if (*o->size < 0) *o->size = otherwise;
         if (o->symbol && *o->symbol < 0) *o->symbol = *o->size;
-        struct open_dim found = {arena_strdup(r->model->arena, o->name), vary_why(r, o->name), *o->size};
+        struct open_dim found = {.name = arena_strdup(r->model->arena, o->name), .size = *o->size};
+        found.why = vary_why(r, o->name, &found.limited);
         if (!map_get(listed, o->name)) PUSH(r->model->arena, r->model->open, found);
         map_set(listed, o->name, r);
         if (*o->size >= 0) continue;

@@ -92,6 +92,19 @@ static void put_shape(struct text *t, enum sol_dtype dtype, int ndim, const int6
     text_put(t, "]");
 }
 
+/* Which node needs the only open size that is n. NULL: there is none, or several. */
+static const char *cause_of(const struct sol_onnx *m, int64_t n)
+{
+    const char *why = NULL;
+    int found = 0;
+    for (int i = 0; i < m->open.n; i++) {
+        if (m->open.at[i].size != n || !m->open.at[i].why) continue;
+        why = m->open.at[i].why;
+        found++;
+    }
+    return found == 1 ? why : NULL;
+}
+
 static sol_status misfit(const struct sol_onnx *m, const struct sol_io *io, const struct sol_onnx_value *a)
 {
     struct arena *arena = arena_create(m->ctx);
@@ -99,7 +112,11 @@ static sol_status misfit(const struct sol_onnx *m, const struct sol_io *io, cons
     struct text expected = text_new(arena), got = text_new(arena);
     put_shape(&expected, io->dtype, io->ndim, io->shape);
     put_shape(&got, a->dtype, a->ndim, a->shape);
-    ctx_fail(m->ctx, SOL_ERR_INVALID, "input '%s': expected %s, got %s", io->name, expected.at, got.at);
+    const char *why = NULL;
+    for (int d = 0; d < io->ndim && a->ndim == io->ndim && !why; d++)
+        if (!size_varies(io->shape[d]) && io->shape[d] != a->shape[d]) why = cause_of(m, io->shape[d]);
+    ctx_fail(m->ctx, SOL_ERR_INVALID, "input '%s': expected %s, got %s%s%s", io->name, expected.at, got.at,
+             why ? "; " : "", why ? why : "");
     arena_destroy(arena);
     return SOL_ERR_INVALID;
 }
@@ -208,6 +225,33 @@ static sol_status compare_values(const struct sol_onnx_program *p, const struct 
     return SOL_OK;
 }
 
+/* Why the size of a dimension of an input may not be n. NULL: it may, or the network does not say. */
+static const char *limit_of(const struct sol_onnx *m, int64_t dim, int64_t n)
+{
+    struct size_dim d;
+    if (!size_is_dim(dim, &d) || (n <= d.max && !(n % d.multiple))) return NULL;
+    for (int i = 0; i < m->open.n; i++)
+        if (m->open.at[i].size == dim && m->open.at[i].limited) return m->open.at[i].limited;
+    return NULL;
+}
+
+/* Adds to the message about sizes that do not fit which node limits them. */
+static void explain(const struct sol_onnx *m, const struct sol_onnx_call *call)
+{
+    for (int i = 0; i < m->inputs.n; i++) {
+        const struct sol_onnx_value *a = array_of_input(m, call, i);
+        for (int d = 0; a && d < m->inputs.at[i].ndim; d++) {
+            const char *why = limit_of(m, m->inputs.at[i].shape[d], a->shape[d]);
+            char what[WHY_ROOM];
+            if (!why) continue;
+            snprintf(what, sizeof what, "%s", sol_error(m->ctx));
+            ctx_fail(m->ctx, SOL_ERR_INVALID, "%s (dimension %d of input '%s'): %s", what, d, m->inputs.at[i].name,
+                     why);
+            return;
+        }
+    }
+}
+
 static sol_status bind(const struct sol_onnx_program *p, const struct sol_onnx_call *call, int64_t *out_dims)
 {
     struct sol_ctx *ctx = p->model->ctx;
@@ -223,6 +267,7 @@ static sol_status bind(const struct sol_onnx_program *p, const struct sol_onnx_c
     if (!status) status = sol_net_bind_known(p->net, shapes, known, out_dims);
     if (!status) status = compare_values(p, call, out_dims);
     ctx_free(ctx, shapes);
+    if (status == SOL_ERR_INVALID) explain(p->model, call);
     return status;
 }
 
@@ -273,6 +318,32 @@ static sol_status make_all(struct sol_ctx *ctx, const struct sol_onnx_call *call
     return call->narrays ? compare(p, call, out_why) : SOL_OK;
 }
 
+/* "4..64, a multiple of 8" */
+static void put_limits(const struct sol_dim_limits *l, char *out, size_t room)
+{
+    size_t n = (size_t)snprintf(out, room, "%s%lld", l->max ? "" : "at least ", (long long)l->min);
+    if (l->max) n += (size_t)snprintf(out + n, room - n, "..%lld", (long long)l->max);
+    if (l->multiple > 1) snprintf(out + n, room - n, ", a multiple of %lld", (long long)l->multiple);
+}
+
+/* The limits of the call's options. A program for these sizes alone needs none, but the caller asked for them. */
+static sol_status check_limits(const struct sol_onnx *m, const struct sol_onnx_call *call)
+{
+    for (int i = 0; call->options && i < call->options->nlimits; i++) {
+        const struct sol_dim_limits *l = &call->options->limits[i].limits;
+        for (int k = 0; k < m->open.n; k++) {
+            const int64_t n = m->open.at[k].size;
+            char expected[100];
+            if (strcmp(call->options->limits[i].name, m->open.at[k].name) != 0) continue;
+            if (n >= l->min && (!l->max || n <= l->max) && !(l->multiple && n % l->multiple)) continue;
+            put_limits(l, expected, sizeof expected);
+            return ctx_fail(m->ctx, SOL_ERR_INVALID, "'%s' is %lld, but is limited to %s", m->open.at[k].name,
+                            (long long)n, expected);
+        }
+    }
+    return SOL_OK;
+}
+
 static sol_status make_sized(struct sol_ctx *ctx, const struct sol_onnx_call *call, const struct why *why,
                              struct sol_onnx_program *p, int *out_misfit)
 {
@@ -282,6 +353,10 @@ static sol_status make_sized(struct sol_ctx *ctx, const struct sol_onnx_call *ca
         TRY(status);
         status = check_count(p->model, call);
         if (!status) status = fit(p->model, call);
+        if (!status && (status = check_limits(p->model, call))) {
+            *out_misfit = true;
+            return status;
+        }
         *out_misfit = status != SOL_OK;
         if (status && !why->sizes) return status;
     }

@@ -50,12 +50,13 @@ struct operator_count {
     int64_t n;
 };
 struct open_dim {
-    const char *name, *why;
+    const char *name, *why, *limited;
     int64_t size;
 };
 /* vary.c: what has been found out about an open dimension that may vary, while the model is read again and again. */
 struct free_dim {
     const char *name, *why; /* why: the first cause of `same` or `fixed` */
+    const char *limited;    /* the last cause of a multiple or a largest size */
     struct size_dim dim;
     bool given;    /* dim.hint is an array's size, an element of one, or from the options */
     bool value;    /* an element of an input */
@@ -175,8 +176,9 @@ struct element {
 };
 /* The size for an element of an input: a dimension, or its value if that is below `least` or too large. */
 sol_status vary_value(struct reader *r, const struct element *e, int64_t *out_size);
-bool vary_has_value(const struct reader *r, int64_t size);      /* does it depend on an element of an input? */
-const char *vary_why(const struct reader *r, const char *name); /* NULL: nothing is known about it */
+bool vary_has_value(const struct reader *r, int64_t size); /* does it depend on an element of an input? */
+/* Why a dimension has its size, and what limits it. NULL: nothing is known about it. */
+const char *vary_why(const struct reader *r, const char *name, const char **out_limited);
 /* A message with the names of dimensions in place of their numbers, which are of this reading alone. */
 const char *vary_named(const struct reader *r, const char *message);
 /* Makes what follows from the error of a reading. False: nothing does. */

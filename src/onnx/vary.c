@@ -16,9 +16,10 @@ static struct free_dim *find(const struct reader *r, const char *name, bool valu
     return NULL;
 }
 
-const char *vary_why(const struct reader *r, const char *name)
+const char *vary_why(const struct reader *r, const char *name, const char **out_limited)
 {
     const struct free_dim *d = r->free_dims ? find(r, name, false) : NULL;
+    *out_limited = d ? d->limited : NULL;
     return d ? d->why : NULL;
 }
 
@@ -184,29 +185,30 @@ static bool equal_with(const struct reader *r, int64_t a, int64_t b, uint32_t se
     return size_at(a, by) == size_at(b, by);
 }
 
-static void limit(const struct reader *r, uint32_t set, int64_t multiple, int64_t max)
+static void limit(const struct reader *r, uint32_t set, int64_t multiple, int64_t max, const char *why)
 {
     for (int i = 0; i < SIZE_MOST_DIMS; i++) {
         struct free_dim *d = set >> i & 1 ? numbered(r, i) : NULL;
         if (!d) continue;
         d->dim.multiple *= multiple;
         d->dim.max = MIN(d->dim.max, max);
+        d->limited = why;
         fit_hint(&d->dim);
     }
 }
 
 /* Forms that are equal for multiples of a number (a U-Net's parts), or up to a limit (a table of positions). */
-static bool restrict_dims(const struct reader *r, int64_t a, int64_t b)
+static bool restrict_dims(const struct reader *r, int64_t a, int64_t b, const char *why)
 {
     const uint32_t set = size_dims(a) | size_dims(b);
     const int64_t most = MIN(size_most(a), size_most(b));
     if (most < MOST_SIZE && most > 0 && equal_with(r, a, b, set, 1, most)) {
-        limit(r, set, 1, most);
+        limit(r, set, 1, most, why);
         return true;
     }
     for (int64_t m = 2; m <= 128; m++) {
         if (!equal_with(r, a, b, set, m, MOST_SIZE)) continue;
-        limit(r, set, m, MOST_SIZE);
+        limit(r, set, m, MOST_SIZE, why);
         return true;
     }
     return false;
@@ -297,6 +299,6 @@ bool vary_resolve(struct reader *r)
     struct free_dim *q = size_is_dim(b, &y) ? numbered(r, y.index) : NULL;
     if (p && q && unify(r, p, q, why)) return true;
     if (!size_varies(b) && b >= 0 && solve(r, a, b, why)) return true;
-    if (b != -1 && (divide(r, a, b, why) || divide(r, b, a, why) || restrict_dims(r, a, b))) return true;
+    if (b != -1 && (divide(r, a, b, why) || divide(r, b, a, why) || restrict_dims(r, a, b, why))) return true;
     return fix_given(r, set, why);
 }
