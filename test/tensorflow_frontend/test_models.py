@@ -68,6 +68,33 @@ def test_one_program_for_all_batches():
     assert family.fixed is None and family.net.dims[0][0] == "batch"
 
 
+def test_one_program_for_all_lengths():
+    """Dense reshapes a sequence by products of its shape, of which some are numbers and others vary."""
+    i = L.Input((None, 5))
+    m = keras.Model(i, L.Dense(3)(L.Bidirectional(L.GRU(4, return_sequences=True))(i)))
+    s = sol.optimize(keras.models.clone_model(m))
+    s.set_weights(m.get_weights())
+    for n, t in ((2, 8), (1, 4), (5, 16), (3, 1), (2, 9)):
+        x = RNG.normal(size=(n, t, 5)).astype("float32")
+        same(s(x), m(x), 1e-5)
+    (family,) = s._sol.families.values()
+    assert family.fixed is None and len(family.net.dims) == 2
+
+
+def test_sizes_that_are_compiled_are_said():
+    """A U-Net for even pictures: TensorFlow does not say that other sizes fail."""
+    i = L.Input((None, 6, 2))
+    m = sol.optimize(keras.Model(i, L.Concatenate()([L.UpSampling2D()(L.MaxPool2D()(i)), i])))
+    lines = []
+    _core.set_log(lambda level, line: lines.append(line))
+    try:
+        assert m(np.zeros((1, 4, 6, 2), "float32")).shape == (1, 4, 6, 4)
+    finally:
+        _core.set_log(None)
+    (line,) = [line for line in lines if "each new size is compiled" in line]
+    assert "ConcatV2" in line and "expected size" in line, line
+
+
 def test_run_eagerly():
     losses = []
     for m in both():

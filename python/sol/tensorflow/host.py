@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -109,7 +110,8 @@ def _run(o: Any, args: Sequence[Array]) -> Array | None:
         return None
     types = {a.type_attr for a in definition.input_arg}
     given = {a.name: o.get_attr(a.name) for a in definition.attr if a.name not in types and not a.name.startswith("_")}
-    given.update({a.name: tf.constant(x) for a, x in zip(definition.input_arg, args, strict=True)})
+    inputs = list(inspect.signature(function).parameters)[: len(args)]  # Python's names: `axis` for `reduction_indices`
+    given.update({name: tf.constant(x) for name, x in zip(inputs, args, strict=True)})
     try:
         with tf.init_scope(), tf.device("cpu:0"):
             return np.asarray(function(**given).numpy())

@@ -148,7 +148,7 @@ class Family:
                 return self._read(seen, hints) if self.training else read
             except (_core.UnsupportedError, _core.InvalidError, _core.InternalError) as e:
                 self.fixed = e
-                log.debug(f"{self.name}: a program for each combination of sizes: {e}")
+                log.info(f"{self.name}: each new size is compiled: {' '.join(str(e).split())}")
         return self._sized(hints)
 
     def _sized(self, shapes: Sequence[Sequence[int]]) -> Read:
