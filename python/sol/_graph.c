@@ -132,7 +132,7 @@ struct sol_tensor *core_graph_param(struct sol_graph *g, int i)
 
 static PyObject *named_tensor(PyObject *self, const char *name, struct sol_tensor *t)
 {
-    PyObject *tensor = wrap((struct py_graph *)self, t);
+    PyObject *tensor = core_tensor((struct py_graph *)self, t);
     return tensor ? Py_BuildValue("(sN)", name ? name : "", tensor) : NULL;
 }
 

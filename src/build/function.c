@@ -81,16 +81,12 @@ sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct fun
     cache_close(&c);
     TRY(status);
     struct making m = {ctx, a, &cc, f->name};
-    const struct code_request r = {.device = native.device,
-                                   .arch = cc.id,
-                                   .text = with_pointer(a, f->source, f->symbol),
-                                   .extension = "c",
-                                   .make = make_object,
-                                   .user = &m};
-    const void *data;
-    size_t bytes;
-    TRY(build_code(ctx, a, &r, &data, &bytes));
-    void *handle = module_map_copy(a, text_identifier(a, arena_printf(a, "%s%s", f->name, cc.id)), data, bytes);
+    const struct code_request r = {
+        .device = native.device, .arch = cc.id, .extension = "c", .make = make_object, .user = &m};
+    struct code_blob code;
+    TRY(build_code(ctx, a, &r, with_pointer(a, f->source, f->symbol), &code));
+    void *handle =
+        module_map_copy(a, text_identifier(a, arena_printf(a, "%s%s", f->name, cc.id)), code.data, code.bytes);
     void **found = handle ? dlsym(handle, "sol_found") : NULL;
     if (!found)
         return ctx_fail(ctx, SOL_ERR_IO, "layer %s: its function cannot be mapped: %s", f->name,
