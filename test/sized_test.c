@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "fail_alloc.h"
+#include "runtime/inside.h"
 
 static const char MLP[] = "graph \"mlp\"\n"
                           "dim #0 \"batch\" hint=24 min=0 max=4096\n"
@@ -330,6 +331,51 @@ static void memory_is_that_of_the_largest(void **state)
     assert_int_equal(f.alive, 0);
 }
 
+static int32_t (*computes_sizes)(int64_t *);
+static int computed;
+
+static int32_t count_computed(int64_t *sizes)
+{
+    computed++;
+    return computes_sizes(sizes);
+}
+
+/* A call with sizes of one of the last calls finds them; another one computes them, once for checks and once for its
+ * memory, which it keeps if no call was larger. */
+static void a_call_with_known_sizes_computes_none(void **state)
+{
+    (void)state;
+    struct fail_alloc f = {.fail_at = -1};
+    const struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
+    struct sol_ctx *counted;
+    struct sized s;
+    struct io io;
+    assert_int_equal(sol_ctx_create(&o, &counted), SOL_OK);
+    open_in(counted, MLP, &s);
+    const struct sol_module *whole = s.net->module;
+    struct sol_module module = *whole;
+    computes_sizes = module.sizes;
+    module.sizes = count_computed;
+    s.net->module = &module;
+    io_make(&s, (int64_t[]){300}, &io);
+    assert_int_equal(call(&s, (int64_t[]){300}, &io, 1), SOL_OK);
+    const int64_t alive = f.alive;
+    for (int64_t n = 1; n < 300; n++) {
+        computed = 0;
+        assert_int_equal(call(&s, (int64_t[]){n}, &io, 1), SOL_OK);
+        const int now = computed;
+        assert_in_range(now, 1, 2);
+        for (int64_t k = MAX(1, n - SLOT_SIZES + 1); k <= n; k++)
+            assert_int_equal(call(&s, (int64_t[]){k}, &io, 1), SOL_OK);
+        assert_int_equal(computed, now);
+    }
+    assert_int_equal(f.alive, alive);
+    s.net->module = whole;
+    io_free(&s, &io);
+    close_sized(&s);
+    sol_ctx_destroy(counted);
+}
+
 /* Each allocation of a larger call fails in turn; smaller ones go on. */
 static void without_memory_smaller_sizes_go_on(void **state)
 {
@@ -420,6 +466,7 @@ int main(void)
         cmocka_unit_test(calls_that_are_rejected),
         cmocka_unit_test(memory_as_a_formula),
         cmocka_unit_test(memory_is_that_of_the_largest),
+        cmocka_unit_test(a_call_with_known_sizes_computes_none),
         cmocka_unit_test(without_memory_smaller_sizes_go_on),
         cmocka_unit_test(threads_with_different_sizes),
     };
