@@ -48,6 +48,24 @@ static inline const char *recurrences(void)
            "output %15 \"g\"\n";
 }
 
+/* Scans that may have no steps. Recurrences with a last state have at least one. */
+static inline const char *scans(void)
+{
+    return "graph \"scans\"\n"
+           "dim #0 \"batch\" hint=4 min=0\n"
+           "dim #1 \"steps\" hint=6 min=0\n"
+           "input %0:f32[#1 #0 5] \"x\"\n"
+           "param %1:f32[5 5] \"w\"\n"
+           "%2 = Linear(%0, %1)\n"
+           "%3 = Row(%2, %1) text=\"x[T N I] w[I J] -> y[T N I] | | | "
+           "y[T N I] = tanh(x[T N I] + sum[J] y[T-1 N J]:0 * w[I J])\"\n"
+           "%4 = CumSum(%3) axis=0 reverse=1\n"
+           "%5 = LogCumSumExp(%0) axis=0\n"
+           "output %3 \"y\"\n"
+           "output %4 \"s\"\n"
+           "output %5 \"l\"\n";
+}
+
 static inline float *numbers(int64_t n, unsigned seed)
 {
     float *v = malloc((size_t)n * sizeof *v + 1);

@@ -135,6 +135,14 @@ static void recurrences_of_one_step(void **state)
     run_all(recurrences(), dims);
 }
 
+static void scans_of_no_steps(void **state)
+{
+    (void)state;
+    static const int64_t dims[SIZES][3] = {{4, 6}, {4, 0}, {1, 0}, {0, 0}, {0, 6}, {4, 1},
+                                           {1, 1}, {3, 2}, {5, 0}, {2, 9}, {4, 0}, {33, 3}};
+    run_all(scans(), dims);
+}
+
 static void a_block(void **state)
 {
     (void)state;
@@ -458,6 +466,7 @@ int main(void)
         cmocka_unit_test(a_convolutional_network),
         cmocka_unit_test(attention),
         cmocka_unit_test(recurrences_of_one_step),
+        cmocka_unit_test(scans_of_no_steps),
         cmocka_unit_test(a_block),
         cmocka_unit_test(windows),
         cmocka_unit_test(layers_without_loops),

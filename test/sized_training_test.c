@@ -133,6 +133,36 @@ static void recurrences_of_one_step(void **state)
     train_all(recurrences(), COUNT_OF(dims), dims);
 }
 
+static void scans_of_no_steps(void **state)
+{
+    (void)state;
+    static const int64_t dims[][3] = {{4, 6}, {4, 0}, {1, 0}, {0, 0}, {0, 6}, {4, 1}, {3, 2}};
+    train_all(scans(), COUNT_OF(dims), dims);
+}
+
+/* A recurrence may be compiled for any number of steps, but its last state needs one. */
+static void a_recurrence_needs_a_step(void **state)
+{
+    (void)state;
+    static const int64_t none[3] = {4, 0}, some[3] = {4, 6}, one[3] = {4, 1};
+    struct sized s;
+    int64_t dims[3];
+    open_joint("graph \"lstm\"\n"
+               "dim #0 \"batch\" hint=4\n"
+               "dim #1 \"steps\" hint=6 min=0\n"
+               "input %0:f32[#1 #0 5] \"x\"\n"
+               "param %1:f32[28 5] \"w\"\n"
+               "param %2:f32[28 7] \"u\"\n"
+               "%3, %4, %5 = LSTM(%0, %1, %2) \"rnn\"\n"
+               "output %3 \"y\"\n",
+               &s);
+    assert_int_equal(bind(&s, none, dims), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "'steps' 0: layer 'rnn' (LSTM): it needs a size #1-1, which would be -1"));
+    train_at(&s, some);
+    train_at(&s, one);
+    close_sized(&s);
+}
+
 static void a_convolutional_network(void **state)
 {
     (void)state;
@@ -220,6 +250,8 @@ int main(void)
         cmocka_unit_test(an_mlp),
         cmocka_unit_test(attention),
         cmocka_unit_test(recurrences_of_one_step),
+        cmocka_unit_test(scans_of_no_steps),
+        cmocka_unit_test(a_recurrence_needs_a_step),
         cmocka_unit_test(a_convolutional_network),
         cmocka_unit_test(backward_has_the_sizes_of_its_forward),
         cmocka_unit_test(memory_is_that_of_known_sizes),

@@ -170,6 +170,33 @@ static void one_is_enough(void **state)
     drop(&x);
 }
 
+/* A product with a matrix that is no parameter, so that nothing is packed: one row has loops with the number 1. */
+static void one_row(void **state)
+{
+    (void)state;
+    static const char PRODUCT[] = "graph \"product\"\n"
+                                  "dim #0 \"rows\" hint=%d min=0 max=4096\n"
+                                  "input %%0:f32[#0 256] \"x\"\n"
+                                  "input %%1:f32[256 256] \"w\"\n"
+                                  "%%2 = Linear(%%0, %%1) \"mm\"\n"
+                                  "output %%2 \"y\"\n";
+    for (int hint = 1; hint <= 16; hint += 15) {
+        struct planned x;
+        int found = 0;
+        plan(PRODUCT, hint, &x);
+        const struct plan *p = x.n.schedule->plan;
+        for (int i = 0; i < p->units.n; i++) {
+            const struct unit *u = p->units.at[i];
+            if (!is_version(u) || !strstr(u->label, "(#0 = 1)")) continue;
+            found++;
+            for (int64_t n = 0; n < 4; n++) assert_int_equal(size_at(u->when, &n), n == 1);
+        }
+        assert_int_equal(found, 1);
+        drop(&x);
+        assert_true(check(PRODUCT, hint, 0, 0) >= 2);
+    }
+}
+
 static int packs(const struct planned *x)
 {
     const struct plan *p = x->n.schedule->plan;
@@ -282,6 +309,7 @@ int main(void)
         cmocka_unit_test(convolutions),  cmocka_unit_test(a_sum_that_varies), cmocka_unit_test(two_dimensions),
         cmocka_unit_test(one_is_enough), cmocka_unit_test(little_memory),     cmocka_unit_test(broken_versions),
         cmocka_unit_test(profiles),      cmocka_unit_test(shared_weights),    cmocka_unit_test(one_row_in_training),
+        cmocka_unit_test(one_row),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -245,8 +245,7 @@ static void explain(const struct sol_onnx *m, const struct sol_onnx_call *call)
             char what[WHY_ROOM];
             if (!why) continue;
             snprintf(what, sizeof what, "%s", sol_error(m->ctx));
-            ctx_fail(m->ctx, SOL_ERR_INVALID, "%s (dimension %d of input '%s'): %s", what, d, m->inputs.at[i].name,
-                     why);
+            ctx_fail(m->ctx, SOL_ERR_INVALID, "%s: %s", what, why);
             return;
         }
     }

@@ -204,6 +204,12 @@ static sol_status check_stage(const struct scan *s, const struct scan_stage *st,
     return SOL_OK;
 }
 
+/* Are there as many steps, wherever the unit runs? A version may run from some number of steps on. */
+static bool has_steps(const struct scan *s, int64_t n)
+{
+    return size_le(n, s->steps) || size_le(unit_when(s->u, n), s->steps);
+}
+
 /* Every step once, in the scan's direction, with all of its statements; then those behind the last step. */
 static sol_status check_phases(const struct scan *s, struct arena *scratch)
 {
@@ -214,7 +220,7 @@ static sol_status check_phases(const struct scan *s, struct arena *scratch)
         const int64_t first = s->by > 0 ? done : size_sub(size_sub(s->steps, done), ph->n);
         bool *ready = NEW_ARRAY(scratch, bool, s->loops->tensors.n + 1);
         int stmts = 0;
-        if (!follows && (ph->from != first || !size_le(size_add(done, ph->n), s->steps)))
+        if (!follows && (ph->from != first || !has_steps(s, size_add(done, ph->n))))
             return plan_wrong(s->p, s->u, "scan: expected steps from %lld on, got %lld..%lld of %lld", (long long)first,
                               (long long)ph->from, (long long)size_sub(size_add(ph->from, ph->n), 1),
                               (long long)s->steps);

@@ -22,21 +22,39 @@ struct sol_net_dim sol_net_dim(const struct sol_net *net, int i)
 
 /* -- all sizes of a call */
 
-/* "'batch' is 600, expected 1..512" */
+/* " (dimension 1 of input 'x')": where a dimension is the size itself. */
+static void put_place(const struct sol_net *net, int dim, char *out, size_t room)
+{
+    *out = 0;
+    for (int i = 0; i < net->nread; i++) {
+        const struct size_read *r = &net->read[i];
+        if (r->dim != dim) continue;
+        snprintf(out, room, " (dimension %d of input '%s')", r->d, net->parts.inputs[r->input].name);
+        return;
+    }
+}
+
+/* "'batch' is 600, expected 1..512 (dimension 0 of input 'x')" */
+static sol_status misfit_alone(const struct sol_net *net, enum rt_fit fit, int which, int64_t size)
+{
+    const struct sol_module_dim *d = &net->module->dim[which];
+    char expected[80], place[200];
+    put_place(net, which, place, sizeof place);
+    if (fit == RT_MULTIPLE)
+        snprintf(expected, sizeof expected, "a multiple of %lld", (long long)d->multiple);
+    else if (d->max == SIZE_UNLIMITED && size < d->min)
+        snprintf(expected, sizeof expected, "at least %lld", (long long)d->min);
+    else
+        snprintf(expected, sizeof expected, "%lld..%lld", (long long)d->min, (long long)d->max);
+    return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': '%s' is %lld, expected %s%s", net->parts.name, d->name,
+                    (long long)size, expected, place);
+}
+
 static sol_status misfit(const struct sol_net *net, enum rt_fit fit, int which, const int64_t *sizes)
 {
     const struct sol_module *m = net->module;
-    const struct sol_module_dim *d = &m->dim[which];
     const char *name = net->parts.name;
-    if (fit == RT_MULTIPLE)
-        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': '%s' is %lld, expected a multiple of %lld", name,
-                        d->name, (long long)sizes[which], (long long)d->multiple);
-    if (fit == RT_LIMITS && d->max == SIZE_UNLIMITED && sizes[which] < d->min)
-        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': '%s' is %lld, expected at least %lld", name, d->name,
-                        (long long)sizes[which], (long long)d->min);
-    if (fit == RT_LIMITS)
-        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': '%s' is %lld, expected %lld..%lld", name, d->name,
-                        (long long)sizes[which], (long long)d->min, (long long)d->max);
+    if (fit == RT_MULTIPLE || fit == RT_LIMITS) return misfit_alone(net, fit, which, sizes[which]);
     char all[400];
     size_t n = 0;
     for (int i = 0; i < m->ndim && n < sizeof all; i++)

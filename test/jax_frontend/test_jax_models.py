@@ -165,6 +165,8 @@ def test_what_fails_says_why() -> None:
         import sol as any_framework
 
         any_framework.optimize(jnp.sin, x, vdims=True)
+    with pytest.raises(sol.UnsupportedError, match="each shape has a program; pad arrays to a few shapes"):
+        sol.optimize(jnp.sin, x, vdims=True)
 
 
 def test_programs_outlive_the_function_and_end_with_it() -> None:

@@ -15,7 +15,7 @@ from sol.inputs import type_name
 from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, rebuild
 
 from .builder import sol_name
-from .function import Function, Traced
+from .function import EACH_SHAPE, Function, Traced
 from .function import optimize as optimized
 from .network import Described as Graph
 from .wrap import Model, wrap
@@ -26,9 +26,7 @@ __all__ = ["assign", "bind", "dims", "optimize", "owned", "parse", "wrap"]
 def optimize(model: Any, call: Call) -> Function:
     """`sol.optimize`. `sol.jax.optimize` has more options."""
     if call.vdims is not None or call.batch_size is not None:
-        raise _core.UnsupportedError(
-            "sol.optimize: vdims and batch_size: not supported for functions of JAX: each shape has a program, as with jax.jit"
-        )
+        raise _core.UnsupportedError(f"sol.optimize: {EACH_SHAPE}")
     return optimized(model, *call.args, **call.kwargs)
 
 

@@ -20,6 +20,9 @@ from .chance import is_key, key_bits
 from .network import Bound, Network, register
 
 MOST_BOUND = 2  # sets of parameters for which prepared ones are kept
+EACH_SHAPE = (
+    "vdims and batch_size: not supported for functions of JAX: each shape has a program; pad arrays to a few shapes"
+)
 FIXED = (jax.Array, np.generic, bool, int, float)  # types of leaves whose values do not change
 
 
@@ -259,6 +262,8 @@ def optimize(
     params: int | str | Sequence[int | str] | None = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
+    vdims: None = None,
+    batch_size: None = None,
     **kwargs: Any,
 ) -> Function:
     """Optimizes a function of JAX. The result is called like the function, also inside of `jax.jit`, `jax.grad` and `jax.vmap`.
@@ -269,7 +274,10 @@ def optimize(
                      calls. Default: the first argument, if it is a container (dict, list, ..) and others follow
     static_argnums   positions of arguments that are no arrays, as in `jax.jit`
     static_argnames  names of such arguments
+    vdims, batch_size  of `sol.optimize`: not supported, because each shape has a program
     """
+    if vdims is not None or batch_size is not None:
+        raise _core.UnsupportedError(f"sol.jax.optimize: {EACH_SHAPE}")
     chosen = None if params is None else [params] if isinstance(params, int | str) else list(params)
     nums = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
     names = [static_argnames] if isinstance(static_argnames, str) else list(static_argnames)
