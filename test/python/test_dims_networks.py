@@ -46,7 +46,7 @@ EACH = {
     "llava": "attributes that forward sets",
     "reformer": "forward reads values",
     "switch": r"SwitchTransformersExperts \S*mlp\.experts \(modeling_switch_transformers\.py:\d+\) decides by a size that depends on data",
-    "dbrx": "forward reads values",
+    "dbrx": r"DbrxExperts \S*ffn\.experts \(modeling_dbrx\.py:\d+\) decides by a size that depends on data",
     "nystromformer": "must match the size of tensor",  # its mean over segments is of the example's length
 }
 
