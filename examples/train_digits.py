@@ -1,6 +1,8 @@
 """Trains small networks on pictures of digits with PyTorch and with SOL, and draws the losses.
 
-    python examples/train_digits.py [--steps 300] [--seeds 3] [--networks mlp resnet] [--out curves.svg]
+    python examples/train_digits.py [--steps 300] [--seeds 3] [--networks mlp resnet] [--out curves.svg] [--device cpu]
+
+`--device sol` puts models and data on the device that SOL_DEVICE selects; PyTorch's run is then on that device, too.
 
 The training loop is PyTorch's own, SOL is one line in it. Two runs of PyTorch that begin with other random numbers differ;
 SOL's run lies where PyTorch's lie. The digits are scikit-learn's where that is installed, otherwise made: ten patterns,
@@ -112,7 +114,7 @@ def train(network, optimizer, with_sol, data, seed, steps):
     """The loss of every step, and the share of right answers at the end."""
     x, label = data
     torch.manual_seed(seed)
-    model = NETWORKS[network]()
+    model = NETWORKS[network]().to(x.device)
     if with_sol:
         model = sol.optimize(model, sol.input([0, 1, 8, 8]))
     model.train()
@@ -195,8 +197,11 @@ def main():
     options.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     options.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     options.add_argument("--out", type=Path)
+    options.add_argument("--device", default="cpu")
     given = options.parse_args()
-    data, runs = digits(), []
+    if given.device.startswith("sol"):
+        import sol.native  # noqa: F401
+    data, runs = [t.to(given.device) for t in digits()], []
     print(f"{'':18}{'loss at the end':^40}{'right answers':^40}")
     print(f"{'':18}" + 2 * f"{'PyTorch':>20}{'SOL':>20}")
     for network in given.networks:

@@ -45,7 +45,16 @@ def test_python(name: str) -> None:
     assert max(differences) < LARGEST[name], printed
 
 
-def test_training(tmp_path: Path) -> None:
+ON_DEVICES = {"host": ("", "cpu"), "transparent": ('sol.device.set("far", 0)', "cpu"), "native": ("", "sol")}
+
+
+@pytest.mark.parametrize("line, device", ON_DEVICES.values(), ids=ON_DEVICES)
+def test_training(tmp_path: Path, line: str, device: str) -> None:
+    """On the host, and on a device with one changed line."""
+    source = (ROOT / "examples/train_digits.py").read_text()
+    assert source.count("\n\n# -- data\n") == 1
+    program = tmp_path / "train_digits.py"
+    program.write_text(source.replace("\n\n# -- data\n", f"\n{line}\n# -- data\n"))
     few = [
         "--steps",
         "25",
@@ -57,8 +66,11 @@ def test_training(tmp_path: Path) -> None:
         "adam",
         "--out",
         str(tmp_path / "curves.svg"),
+        "--device",
+        device,
     ]
-    printed = output_of([sys.executable, str(ROOT / "examples/train_digits.py"), *few])
+    more = {"SOL_DEVICE": "far"} if device == "sol" else {}
+    printed = output_of([sys.executable, str(program), *few], **more)
     low, high, ours, most = map(float, re.findall(r"\d\.\d{4}", printed))
     assert abs(ours - low) < 0.02 and abs(most - high) < 0.02, printed
     assert (tmp_path / "curves.svg").read_text().count("<polyline") == 4

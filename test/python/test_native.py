@@ -617,6 +617,35 @@ def test_element_wise_operators_have_one_network_for_all_sizes(run):
     )
 
 
+def test_training_waits_where_a_value_is_read(run):
+    run(
+        OPTIMIZED
+        + """
+    there, target = m.to("sol"), torch.tensor([1, 2, 3, 4]).to("sol")
+    fast = sol.optimize(there, x.to("sol"))
+    optimizer = torch.optim.Adam(there.parameters(), lr=1e-3)
+
+    def train(steps):
+        losses = []
+        for step in range(steps):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(fast(x.to("sol", non_blocking=True)), target)
+            loss.backward()
+            optimizer.step()
+            if step % 10 == 9:
+                losses.append(loss.item())
+        return losses
+
+    train(10)  # everything is compiled
+    before = torch.sol.counts()
+    torch.sol.reset_fallbacks()
+    losses = train(100)
+    assert delta(before)["waits"] == 10 and not torch.sol.fallbacks(), (delta(before), torch.sol.fallbacks())
+    assert losses[-1] < losses[0]
+        """
+    )
+
+
 def test_optimized_sizes_and_random_numbers(run):
     run(
         OPTIMIZED
