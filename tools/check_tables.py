@@ -29,7 +29,9 @@ def tables() -> list[tuple[Path, str, list[str], str]]:
     python = ROOT / "python/meson.build"
     package = ROOT / "python/sol"
     found.append((python, "core_sources = files(", listing(package, "*.c", "sol/"), ")"))
-    compiled = {p for p in package.glob("pytorch/native/*") if p.suffix in (".cpp", ".h", ".hpp")}  # at the user's machine
+    compiled = {
+        p for p in package.glob("pytorch/native/*") if p.suffix in (".cpp", ".h", ".hpp")
+    }  # at the user's machine
     files = [
         str(p.relative_to(python.parent))
         for p in package.rglob("*")
