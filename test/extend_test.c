@@ -325,6 +325,27 @@ static void functions(void **state)
     sol_ctx_destroy(other);
 }
 
+/* Another function of the same name takes the place of the first. */
+static void replaced_functions(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {
+        "int32_t f(void *const *t, const int64_t *n, const double *r) { ((float *)t[1])[0] = 1; return 0; }",
+        "int32_t f(void *const *t, const int64_t *n, const double *r) { ((float *)t[1])[0] = 2; return 0; }"};
+    for (int i = 0; i < COUNT_OF(sources); i++) {
+        add(&(struct sol_layer_def){.name = "my::again",
+                                    .definition = "x:f32[] -> y:f32[]",
+                                    .source = sources[i],
+                                    .symbol = "f",
+                                    .replace = 1});
+        struct net n = make("input %0:f32[]\n%1 = my::again(%0)\noutput %1");
+        float x = 0, y = 0;
+        good(sol_net_run(n.net, n.params, (const void *[]){&x}, (void *[]){&y}, 1));
+        assert_float_equal(y, i + 1, 0);
+        drop(&n);
+    }
+}
+
 /* -- passes */
 
 static sol_status halve(void *user, struct sol_graph *g)
@@ -432,11 +453,11 @@ static void plugin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),        cmocka_unit_test(messages_of_functions),
-        cmocka_unit_test(definition_runs), cmocka_unit_test(text_has_definitions),
-        cmocka_unit_test(gradients),       cmocka_unit_test(missing_gradients),
-        cmocka_unit_test(functions),       cmocka_unit_test(plugin),
-        cmocka_unit_test(passes), /* last: its passes stay with the context */
+        cmocka_unit_test(messages),           cmocka_unit_test(messages_of_functions),
+        cmocka_unit_test(definition_runs),    cmocka_unit_test(text_has_definitions),
+        cmocka_unit_test(gradients),          cmocka_unit_test(missing_gradients),
+        cmocka_unit_test(functions),          cmocka_unit_test(plugin),
+        cmocka_unit_test(replaced_functions), cmocka_unit_test(passes), /* last: its passes stay with the context */
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

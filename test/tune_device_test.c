@@ -54,7 +54,7 @@ static void compute(struct place *p, const char *device, const char *autotune, f
 {
     static float x[IN], conv[CONV], linear[LINEAR];
     struct sol_graph *g;
-    struct sol_net *net;
+    struct sol_net *net = NULL;
     struct sol_params *params;
     for (int i = 0; i < IN; i++) x[i] = value(i, 1);
     for (int i = 0; i < CONV; i++) conv[i] = value(i, 2);

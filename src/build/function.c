@@ -83,10 +83,16 @@ sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct fun
     struct making m = {ctx, a, &cc, f->name};
     const struct code_request r = {
         .device = native.device, .arch = cc.id, .extension = "c", .make = make_object, .user = &m};
+    const char *text = with_pointer(a, f->source, f->symbol);
     struct code_blob code;
-    TRY(build_code(ctx, a, &r, with_pointer(a, f->source, f->symbol), &code));
-    void *handle =
-        module_map_copy(a, text_identifier(a, arena_printf(a, "%s%s", f->name, cc.id)), code.data, code.bytes);
+    TRY(build_code(ctx, a, &r, text, &code));
+    char hex[33]; /* names what is mapped: the loader knows libraries by their names */
+    struct digest d;
+    digest_init(&d, NULL);
+    digest_text(&d, cc.id);
+    digest_text(&d, text);
+    digest_hex(&d, hex);
+    void *handle = module_map_copy(a, arena_printf(a, "sol_f_%s", hex), code.data, code.bytes);
     void **found = handle ? dlsym(handle, "sol_found") : NULL;
     if (!found)
         return ctx_fail(ctx, SOL_ERR_IO, "layer %s: its function cannot be mapped: %s", f->name,

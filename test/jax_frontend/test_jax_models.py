@@ -232,3 +232,12 @@ def test_keras_applications(name: str) -> None:
     done = subprocess.run([sys.executable, script, name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 5e-6
+
+
+def test_models_of_keras_are_rejected() -> None:
+    """Keras changes variables that a program would have read once; a function of their values works."""
+    code = "import keras, sol\nsol.optimize(keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(2)]))"
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert "Sequential: a model of Keras on jax: not supported" in done.stderr
+    assert "model.stateless_call" in done.stderr

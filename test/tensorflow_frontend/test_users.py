@@ -1,6 +1,7 @@
 """What users of Keras do besides `fit`, on an optimized model beside a plain one; and mistakes, each with one message."""
 
 import gc
+import os
 import subprocess
 import sys
 
@@ -250,3 +251,14 @@ def test_several_replicas():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "MirroredStrategy with several replicas: not supported; use one replica" in done.stderr
+
+
+def test_keras_on_torch():
+    """A program would not see that Keras changes its variables, so it is rejected."""
+    code = "import keras, sol\nsol.optimize(keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(2)]))"
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (
+        "Sequential: a model of Keras on torch: not supported" in done.stderr
+        and "KERAS_BACKEND=tensorflow" in done.stderr
+    )

@@ -14,6 +14,7 @@ import numpy as np
 
 from sol import _core, log
 from sol.inputs import Input, type_name
+from sol.parsed import check_keras
 from sol.programs import Programs
 
 from .chance import is_key, key_bits
@@ -278,6 +279,11 @@ def optimize(
     """
     if vdims is not None or batch_size is not None:
         raise _core.UnsupportedError(f"sol.jax.optimize: {EACH_SHAPE}")
+    check_keras(
+        function,
+        "jax",
+        "optimize a function of its variables' values that calls model.stateless_call, or set KERAS_BACKEND=tensorflow",
+    )
     chosen = None if params is None else [params] if isinstance(params, int | str) else list(params)
     nums = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
     names = [static_argnames] if isinstance(static_argnames, str) else list(static_argnames)

@@ -14,6 +14,7 @@ import sol as _sol
 from sol import *  # noqa: F403
 from sol import _core
 from sol.inputs import Dim, Exact
+from sol.parsed import check_keras
 
 from . import dynamo
 from .outside import register
@@ -82,6 +83,7 @@ def as_module(
         if not args and not kwargs:
             args, kwargs, batch_size = _exported_inputs(model, batch_size)
         return model.module(), args, kwargs, batch_size
+    check_keras(model, "torch", "set KERAS_BACKEND=tensorflow")
     if isinstance(model, torch.nn.Module):
         return model, args, kwargs, batch_size
     if not callable(model):
