@@ -107,9 +107,13 @@ bench-deploy: build ## what a deployed network takes, beside what the peers ship
 bench-compile: build ## what planning and printing cost a layer, over networks of growing size
 	build/test/bench-compile
 
-bench-tensorflow bench-jax: bench-%: build ## SOL beside TensorFlow (eager, tf.function, XLA) or jax.jit; NETWORKS=.., ARGS="--train"
-	@sh tools/setup.sh $*
-	.venv-$*/bin/python bench/frameworks.py $* $(NETWORKS) $(ARGS)
+bench-tensorflow: build ## SOL beside eager Keras, tf.function and XLA; NETWORKS=.., ARGS="--train"
+	@sh tools/setup.sh tensorflow
+	.venv-tensorflow/bin/python bench/frameworks.py tensorflow $(NETWORKS) $(ARGS)
+
+bench-jax: build ## SOL beside jax.jit; NETWORKS=.., ARGS="--train"
+	@sh tools/setup.sh jax
+	.venv-jax/bin/python bench/frameworks.py jax $(NETWORKS) $(ARGS)
 
 bench-dynamic: build ## networks whose sizes vary: speed at each size, time to serve twenty; ARGS="--only train"
 	@sh tools/setup.sh bench

@@ -2,11 +2,38 @@
 #include "device/cl.h"
 
 #include <dlfcn.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Implementations contain LLVM. Where another library of the process (TensorFlow) exports an LLVM of its own, theirs
+ * would be bound to it and crash, so each is opened ahead of the loader such that it sees its own symbols first. Not
+ * done otherwise: that is how everybody else uses them. */
+static void keep_apart(void)
+{
+    if (!dlsym(RTLD_DEFAULT, "_ZN4llvm2cl6Option11addArgumentEv")) return;
+    const char *folder = getenv("OCL_ICD_VENDORS");
+    char pattern[4096], name[4096];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/*.icd", folder && *folder ? folder : "/etc/OpenCL/vendors");
+    if (glob(pattern, 0, NULL, &found)) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        FILE *f = fopen(found.gl_pathv[i], "r");
+        if (!f) continue;
+        if (fgets(name, sizeof name, f)) {
+            name[strcspn(name, "\r\n")] = 0;
+            dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND); /* if it fails, the loader leaves it out, too */
+        }
+        fclose(f);
+    }
+    globfree(&found);
+}
 
 const char *cl_open(struct cl *out)
 {
     memset(out, 0, sizeof *out);
+    keep_apart();
     out->library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!out->library) return dlerror();
     struct {

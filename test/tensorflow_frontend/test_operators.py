@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sol
 import tensorflow as tf
 from operator_cases import CASES
 from sol.parsed import REAL
@@ -144,3 +145,20 @@ def test_page_of_operators():
     if os.environ.get("SOL_UPDATE"):
         PAGE.write_text(text)
     assert PAGE.read_text() == text
+
+
+def test_operators_of_variables_and_without_gradients():
+    """PreventGradient and ResourceGatherNd: results alone."""
+    values = np.random.default_rng(0).standard_normal((6, 5), np.float32)
+    at = np.array([[1, 2], [5, 0], [3, 3]], np.int32)
+
+    class Model(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = tf.Variable(values)
+
+        @tf.function
+        def __call__(self, i):
+            return tf.raw_ops.PreventGradient(input=self.table.gather_nd(i), message="none")
+
+    np.testing.assert_array_equal(sol.optimize(Model())(tf.constant(at)), values[at[:, 0], at[:, 1]])

@@ -155,6 +155,13 @@ def test_data_from_threads_and_processes():
     same(np.concatenate(list(data)), net()(X))
 
 
+def test_devices_beside_tensorflow():
+    """Implementations of OpenCL contain LLVM, as TensorFlow does; each has to use its own."""
+    code = "import tensorflow, sol; print([d['type'] for d in sol.devices()])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "'x86'" in done.stdout, done.stderr
+
+
 def test_xla_is_left_out_with_a_warning():
     s = sol.optimize(net())
     with pytest.warns(UserWarning, match="support `jit_compile=True`"):

@@ -237,6 +237,8 @@ class Reader:
             raise _Missing
         return ROWS[o.type](self.b, o, table, env[o.inputs[1].ref()])
 
+    _op_ResourceGatherNd = _op_ResourceGather
+
     def _op_Shape(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
         (x,) = self._operands(o, env)
         shape = x.shape if isinstance(x, Value) else np.shape(x)
