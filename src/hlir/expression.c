@@ -355,7 +355,7 @@ static int32_t call_arguments(struct parser *p, const char *name)
     if (made) return made;
     if (row < 0) {
         p->t.from -= strlen(name) + 1;
-        parser_fail(p, "a function of math.def");
+        parser_fail(p, "a function (docs/layers.md lists them)");
         return put(p, (struct ex){.kind = EX_INT});
     }
     do {
