@@ -33,6 +33,7 @@ static void check_rows(bool single)
 {
     int missing = 0, bad = 0;
     struct sol_failure why = failure_new();
+    const char *options = single ? "opencl.fp64=0" : getenv("SOL_DEVICE_OPTIONS");
     const int n = devices_there(&why);
     for (int device = 0; device < n; device++)
         for (int part = 0; part < PARTS; part += step_of_cases(single ? sample : 1)) {
@@ -43,10 +44,7 @@ static void check_rows(bool single)
             r->single = single;
             recipes_rows(r, part, PARTS, stdout, &missing);
             snprintf(name, sizeof name, "%s:%d", tested, device);
-            const struct setting s = {name,
-                                      {"device", "device::options"},
-                                      {name, single ? "opencl.fp64=0" : getenv("SOL_DEVICE_OPTIONS")},
-                                      part % 2};
+            const struct setting s = {name, {"device", "device::options"}, {name, options ? options : ""}, part % 2};
             if (!check_graph(r, &s, &reason, &wrong)) {
                 print_error("%s%s, rows %d of %d: %s: %s\n", name, single ? " without float64" : "", part, PARTS,
                             wrong && wrong->t->from ? wrong->t->from->def->name : "", reason);
