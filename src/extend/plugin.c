@@ -1,9 +1,9 @@
 /* Loads plug-ins with layers and passes. They call SOL through a table and stay loaded. */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/registry.h"
 #include "extend/extend.h"
 
 static const struct sol_extend table = {
@@ -32,29 +32,16 @@ static const struct sol_extend table = {
 };
 
 struct loaded { /* of a context */
-    pthread_mutex_t lock;
-    struct arena *arena;
+    struct registry base;
     const char *paths; /* the value of the key whose plug-ins are loaded */
     VECTOR(const char *) done;
 };
 
-static void destroy(struct sol_ctx *ctx, void *part)
-{
-    struct loaded *d = part;
-    arena_destroy(d->arena);
-    pthread_mutex_destroy(&d->lock);
-    ctx_free(ctx, d);
-}
-
 static void *make(struct sol_ctx *ctx)
 {
-    struct loaded *d = ctx_try(ctx, sizeof *d);
-    if (!d) return NULL;
-    *d = (struct loaded){.arena = arena_create(ctx), .paths = ""};
-    pthread_mutex_init(&d->lock, NULL);
-    if (d->arena) return d;
-    destroy(ctx, d);
-    return NULL;
+    struct loaded *d = registry_make(ctx, sizeof *d);
+    if (d) d->paths = "";
+    return d;
 }
 
 /* The caller holds the lock, so that each plug-in registers once. */
@@ -62,7 +49,7 @@ static sol_status load(struct sol_ctx *ctx, struct loaded *d, const char *path)
 {
     char *real = realpath(path, NULL);
     if (!real) return ctx_fail(ctx, SOL_ERR_IO, "extension %s: no such file", path);
-    const char *own = arena_strdup(d->arena, real);
+    const char *own = arena_strdup(d->base.arena, real);
     free(real);
     for (int i = 0; i < d->done.n; i++)
         if (!strcmp(d->done.at[i], own)) return SOL_OK;
@@ -75,14 +62,14 @@ static sol_status load(struct sol_ctx *ctx, struct loaded *d, const char *path)
     memcpy(&begin, &symbol, sizeof begin);
     const sol_status status = begin(&table, ctx);
     if (status) return ctx_where(ctx, status, "extension %s: ", path);
-    PUSH(d->arena, d->done, own);
+    PUSH(d->base.arena, d->done, own);
     return ctx_check(ctx);
 }
 
 static sol_status load_all(struct sol_ctx *ctx, struct loaded *d, const char *paths)
 {
     for (const char *at = paths; *at; at += *at == ':') {
-        const char *path = arena_printf(d->arena, "%.*s", (int)strcspn(at, ":"), at);
+        const char *path = arena_printf(d->base.arena, "%.*s", (int)strcspn(at, ":"), at);
         at += strlen(path);
         if (*path) TRY(load(ctx, d, path));
     }
@@ -92,7 +79,7 @@ static sol_status load_all(struct sol_ctx *ctx, struct loaded *d, const char *pa
 
 static struct loaded *loaded_of(struct sol_ctx *ctx)
 {
-    static const struct ctx_part kind = {.make = make, .destroy = destroy};
+    static const struct ctx_part kind = {.make = make, .destroy = registry_destroy};
     return ctx_part(ctx, &kind);
 }
 
@@ -100,9 +87,9 @@ sol_status sol_extension_load(struct sol_ctx *ctx, const char *path)
 {
     struct loaded *d = loaded_of(ctx);
     if (!d) return ctx_fail(ctx, SOL_ERR_NOMEM, "extension %s: no memory", path);
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&d->base.lock);
     const sol_status status = load(ctx, d, path);
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_unlock(&d->base.lock);
     return status;
 }
 
@@ -112,8 +99,8 @@ sol_status extend_load(struct sol_ctx *ctx)
     struct loaded *d = *paths ? loaded_of(ctx) : NULL;
     if (!*paths) return SOL_OK;
     if (!d) return ctx_fail(ctx, SOL_ERR_NOMEM, "extensions: no memory");
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&d->base.lock);
     const sol_status status = paths == d->paths ? SOL_OK : load_all(ctx, d, paths);
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_unlock(&d->base.lock);
     return status;
 }

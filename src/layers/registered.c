@@ -1,47 +1,32 @@
 /* Layers from outside (sol/extend.h). They belong to a context and live as long as it does. */
 #include <ctype.h>
-#include <pthread.h>
 #include <string.h>
 
+#include "base/registry.h"
 #include "hlir/opdef.h"
 #include "layers/layers.h"
 
 enum { MOST_TENSORS = 24 }; /* of a function: inputs, outputs, temporaries */
 
-struct registry {
-    pthread_mutex_t lock;
-    struct arena *arena;
+struct layer_registry {
+    struct registry base;
     VECTOR(const struct layer_def *) defs;
 };
 
-static void destroy(struct sol_ctx *ctx, void *part)
-{
-    struct registry *r = part;
-    arena_destroy(r->arena);
-    pthread_mutex_destroy(&r->lock);
-    ctx_free(ctx, r);
-}
-
 static void *make(struct sol_ctx *ctx)
 {
-    struct registry *r = ctx_try(ctx, sizeof *r);
-    if (!r) return NULL;
-    *r = (struct registry){.arena = arena_create(ctx)};
-    pthread_mutex_init(&r->lock, NULL);
-    if (r->arena) return r;
-    destroy(ctx, r);
-    return NULL;
+    return registry_make(ctx, sizeof(struct layer_registry));
 }
 
-static struct registry *registry_of(struct sol_ctx *ctx)
+static struct layer_registry *registry_of(struct sol_ctx *ctx)
 {
-    static const struct ctx_part kind = {.make = make, .destroy = destroy};
+    static const struct ctx_part kind = {.make = make, .destroy = registry_destroy};
     return ctx_part(ctx, &kind);
 }
 
 /* -- looking up */
 
-static int number_of_name(const struct registry *r, const char *name)
+static int number_of_name(const struct layer_registry *r, const char *name)
 {
     for (int i = 0; i < r->defs.n; i++)
         if (!strcmp(r->defs.at[i]->name, name)) return i;
@@ -51,22 +36,22 @@ static int number_of_name(const struct registry *r, const char *name)
 const struct layer_def *layer_find(struct sol_ctx *ctx, const char *name)
 {
     const struct layer_def *def = strchr(name, ':') ? NULL : layer_def(name);
-    struct registry *r = def ? NULL : registry_of(ctx);
+    struct layer_registry *r = def ? NULL : registry_of(ctx);
     if (!r) return def;
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&r->base.lock);
     const int i = number_of_name(r, name);
     if (i >= 0) def = r->defs.at[i];
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&r->base.lock);
     return def;
 }
 
 const struct layer_def *layer_registered_at(struct sol_ctx *ctx, int i)
 {
-    struct registry *r = registry_of(ctx);
+    struct layer_registry *r = registry_of(ctx);
     if (!r) return NULL;
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&r->base.lock);
     const struct layer_def *def = i >= 0 && i < r->defs.n ? r->defs.at[i] : NULL;
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&r->base.lock);
     return def;
 }
 
@@ -227,10 +212,10 @@ static sol_status fill_in(struct sol_ctx *ctx, struct arena *a, const struct sol
     return ctx_check(ctx);
 }
 
-static sol_status enter(struct sol_ctx *ctx, struct registry *r, const struct sol_layer_def *from)
+static sol_status enter(struct sol_ctx *ctx, struct layer_registry *r, const struct sol_layer_def *from)
 {
-    struct layer_def *def = NEW(r->arena, struct layer_def);
-    TRY(fill_in(ctx, r->arena, from, def));
+    struct layer_def *def = NEW(r->base.arena, struct layer_def);
+    TRY(fill_in(ctx, r->base.arena, from, def));
     const int at = number_of_name(r, def->name);
     if (def->gradient) {
         const int gradient = number_of_name(r, def->gradient);
@@ -244,7 +229,7 @@ static sol_status enter(struct sol_ctx *ctx, struct registry *r, const struct so
     if (at >= 0)
         r->defs.at[at] = def;
     else
-        PUSH(r->arena, r->defs, def);
+        PUSH(r->base.arena, r->defs, def);
     return ctx_check(ctx);
 }
 
@@ -261,21 +246,21 @@ sol_status layer_define(struct sol_ctx *ctx, const struct sol_layer_def *def, bo
 
 sol_status layer_register(struct sol_ctx *ctx, const struct sol_layer_def *def)
 {
-    struct registry *r = registry_of(ctx);
+    struct layer_registry *r = registry_of(ctx);
     if (!r) return ctx_fail(ctx, SOL_ERR_NOMEM, "layer %s: no memory", def->name);
     if (!layer_is_outside(def->name))
         return ctx_fail(
             ctx, SOL_ERR_INVALID,
             "layer '%s': expected a namespace and a name, such as \"mylib::scale\": letters, digits, '_' and '.'",
             def->name);
-    pthread_mutex_lock(&r->lock);
-    const struct arena_mark mark = arena_mark(r->arena);
+    pthread_mutex_lock(&r->base.lock);
+    const struct arena_mark mark = arena_mark(r->base.arena);
     const int n = r->defs.n;
     const sol_status status = enter(ctx, r, def);
     if (status) {
         r->defs.n = n;
-        arena_rewind(r->arena, mark);
+        arena_rewind(r->base.arena, mark);
     }
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&r->base.lock);
     return status;
 }

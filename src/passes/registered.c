@@ -1,37 +1,22 @@
 /* Passes from outside (sol/extend.h). They belong to a context and live as long as it does. */
-#include <pthread.h>
 #include <string.h>
 
+#include "base/registry.h"
 #include "passes/passes.h"
 
-struct registry {
-    pthread_mutex_t lock;
-    struct arena *arena;
+struct pass_registry {
+    struct registry base;
     VECTOR(struct sol_pass_def) passes;
 };
 
-static void destroy(struct sol_ctx *ctx, void *part)
-{
-    struct registry *r = part;
-    arena_destroy(r->arena);
-    pthread_mutex_destroy(&r->lock);
-    ctx_free(ctx, r);
-}
-
 static void *make(struct sol_ctx *ctx)
 {
-    struct registry *r = ctx_try(ctx, sizeof *r);
-    if (!r) return NULL;
-    *r = (struct registry){.arena = arena_create(ctx)};
-    pthread_mutex_init(&r->lock, NULL);
-    if (r->arena) return r;
-    destroy(ctx, r);
-    return NULL;
+    return registry_make(ctx, sizeof(struct pass_registry));
 }
 
-static struct registry *registry_of(struct sol_ctx *ctx)
+static struct pass_registry *registry_of(struct sol_ctx *ctx)
 {
-    static const struct ctx_part kind = {.make = make, .destroy = destroy};
+    static const struct ctx_part kind = {.make = make, .destroy = registry_destroy};
     return ctx_part(ctx, &kind);
 }
 
@@ -49,7 +34,7 @@ static bool is_place(const char *place)
 
 sol_status passes_register(struct sol_ctx *ctx, const struct sol_pass_def *def)
 {
-    struct registry *r = registry_of(ctx);
+    struct pass_registry *r = registry_of(ctx);
     if (!r) return ctx_fail(ctx, SOL_ERR_NOMEM, "pass %s: no memory", def->name);
     if (!is_place(def->place))
         return ctx_fail(
@@ -57,30 +42,30 @@ sol_status passes_register(struct sol_ctx *ctx, const struct sol_pass_def *def)
             "pass %s: place: expected \"before NAME\" or \"after NAME\" of a pass (sol-opt --passes), got '%s'",
             def->name, def->place);
     sol_status status = SOL_OK;
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&r->base.lock);
     int at = 0;
     while (at < r->passes.n && strcmp(r->passes.at[at].name, def->name)) at++;
     struct sol_pass_def own = *def;
-    own.name = arena_strdup(r->arena, def->name);
-    own.place = arena_strdup(r->arena, def->place);
+    own.name = arena_strdup(r->base.arena, def->name);
+    own.place = arena_strdup(r->base.arena, def->place);
     if (at < r->passes.n && !def->replace)
         status = ctx_fail(ctx, SOL_ERR_INVALID,
                           "pass %s: it is registered already; choose another name, or set `replace`", def->name);
     else if (at < r->passes.n)
         r->passes.at[at] = own;
     else
-        PUSH(r->arena, r->passes, own);
-    pthread_mutex_unlock(&r->lock);
+        PUSH(r->base.arena, r->passes, own);
+    pthread_mutex_unlock(&r->base.lock);
     return status ? status : ctx_check(ctx);
 }
 
 /* -- running */
 
 /* The i-th pass of this place. */
-static bool pass_at(struct registry *r, bool after, const char *name, int i, struct sol_pass_def *out)
+static bool pass_at(struct pass_registry *r, bool after, const char *name, int i, struct sol_pass_def *out)
 {
     bool found = false;
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&r->base.lock);
     for (int k = 0; k < r->passes.n && !found; k++) {
         const char *place = r->passes.at[k].place;
         const bool behind = !strncmp(place, "after ", 6);
@@ -88,7 +73,7 @@ static bool pass_at(struct registry *r, bool after, const char *name, int i, str
         *out = r->passes.at[k];
         found = true;
     }
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&r->base.lock);
     return found;
 }
 
@@ -104,7 +89,7 @@ static sol_status run_one(struct sol_graph *g, const struct sol_pass_def *p)
 
 sol_status passes_run_registered(struct sol_graph *g, bool after, const char *name)
 {
-    struct registry *r = registry_of(g->ctx);
+    struct pass_registry *r = registry_of(g->ctx);
     struct sol_pass_def p;
     for (int i = 0; r && pass_at(r, after, name, i, &p); i++) {
         const sol_status status = run_one(g, &p);
