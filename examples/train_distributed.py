@@ -27,7 +27,7 @@ def data(step):
 
 def train(model, rank, n, steps):
     """The loss of every step."""
-    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    optimizer = torch.optim.SGD(model.parameters(), 0.3)
     losses = []
     for step in range(steps):
         x, label = (t[rank::n].to("sol") for t in data(step))

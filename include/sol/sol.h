@@ -169,6 +169,7 @@ struct sol_heap_memory {
     int64_t reserved, most_reserved, total;
 };
 sol_status sol_heap_memory(struct sol_heap *h, int reset, struct sol_heap_memory *out_memory);
+int sol_heap_idle(struct sol_heap *h); /* is everything done that it was asked for? */
 /* Waits, and gives memory that is not in use back to the device. */
 sol_status sol_heap_trim(struct sol_heap *h);
 /* An event of a heap happens when everything is done that the heap was asked for before. `record` makes one. What a

@@ -129,6 +129,12 @@ static const char *event_wait(void *event)
     return message(sol_event_wait(event));
 }
 
+static int idle_at(int device)
+{
+    struct sol_heap *h;
+    return heap_at(device, &h) || sol_heap_idle(h); /* without a heap nothing was asked for */
+}
+
 static int event_happened(void *event)
 {
     return sol_event_happened(event);
@@ -312,6 +318,7 @@ static PyObject *begin(PyObject *self, PyObject *args)
                                        .after = after_at,
                                        .event_wait = event_wait,
                                        .event_happened = event_happened,
+                                       .idle = idle_at,
                                        .event_between = event_between,
                                        .event_free = event_free,
                                        .fallback = fallback_of};

@@ -199,6 +199,13 @@ void sol_heap_free(struct sol_heap *h, uint64_t p)
     lock_give(&h->lock);
 }
 
+int sol_heap_idle(struct sol_heap *h)
+{
+    const bool idle = queue_idle(heap_enter(h));
+    lock_give(&h->lock);
+    return idle;
+}
+
 sol_status sol_heap_trim(struct sol_heap *h)
 {
     TRY(sol_heap_wait(h));

@@ -108,6 +108,7 @@ struct queue *queue_next(struct queue *q); /* of a list */
 bool queue_hangs(struct queue *q);
 /* If the device has ended a hang that a wait has reported, the queue works again. */
 void queue_mend(struct queue *q);
+bool queue_idle(struct queue *q); /* everything that was added is done */
 /* Fails while the device has not ended what hangs. Afterwards its queues are used again. */
 sol_status queue_check_hanging(struct dev *dev);
 void queue_abandon(struct queue *q); /* its context ends: what the device may still use is never freed */

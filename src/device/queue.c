@@ -239,6 +239,14 @@ bool queue_hangs(struct queue *q)
     return hung;
 }
 
+bool queue_idle(struct queue *q)
+{
+    lock_take(&q->lock, NULL, NULL);
+    const bool idle = q->done == q->added;
+    lock_give(&q->lock);
+    return idle;
+}
+
 void queue_mend(struct queue *q)
 {
     lock_take(&q->lock, NULL, NULL);

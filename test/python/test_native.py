@@ -897,6 +897,7 @@ for _ in range(20):
     y = y + 1
 assert torch.sol.counts(0)["waits"] == waits  # nothing of this waits for the device
 assert y.sum().item() == 22000
+torch.accelerator.synchronize()  # frees memory, too
 assert torch.accelerator.current_stream().query()
 """
 
