@@ -68,10 +68,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     c10::Stream getStreamFromGlobalPool(c10::Device d, bool) const override { return stream(d); }
     c10::Stream getNewStream(c10::Device d, int) const override { return stream(d); }
     c10::Stream exchangeStream(c10::Stream s) const override { return s; }
-    bool queryStream(const c10::Stream &s) const override
-    {
-        return native->idle(s.device_index());
-    }
+    bool queryStream(const c10::Stream &s) const override { return native->idle(s.device_index()); }
     void synchronizeStream(const c10::Stream &s) const override { synchronizeDevice(s.device_index()); }
     void record(void **event, const c10::Stream &s, const c10::DeviceIndex, const c10::EventFlag) const override
     {

@@ -23,7 +23,7 @@ struct sol_native {
     const char *(*after)(int device, void *event);
     const char *(*event_wait)(void *event);
     int (*event_happened)(void *event);
-    int (*idle)(int device); /* is everything done that it was asked for? */
+    int (*idle)(int device);                        /* is everything done that it was asked for? */
     int64_t (*event_between)(void *from, void *to); /* ns */
     void (*event_free)(void *event);
     /* PyTorch's processor kernels run an operator that the device lacks. NULL: they may. */
