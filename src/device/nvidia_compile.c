@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "build/build.h"
 #include "device/cuda.h"
 #include "device/inside.h"
 
@@ -150,8 +151,6 @@ static sol_status nvcc_run(struct arena *a, const char *folder, const struct sol
     sol_status status = run(a, argv, &exit, &said);
     if (!status && exit) status = failure_set(why, SOL_ERR_COMPILER, "nvcc: %.900s", said);
     if (!status) status = file_read(arena_ctx(a), a, to, &data, &out->bytes);
-    remove(from);
-    remove(to);
     if (status) return status;
     void *copy = malloc(out->bytes);
     if (copy) memcpy(copy, data, out->bytes);
@@ -164,11 +163,10 @@ static sol_status nvcc_compile(const struct sol_host *host, const struct sol_cod
 {
     struct arena *a = arena_create(host_ctx(host));
     if (!a) return failure_set(why, SOL_ERR_NOMEM, "out of memory");
-    const char *root = getenv("TMPDIR");
-    char *folder = mkdtemp(arena_printf(a, "%s/sol-nvcc-XXXXXX", root && *root ? root : "/tmp"));
-    sol_status status = folder ? nvcc_run(a, folder, text, out, why) : SOL_ERR_INTERNAL;
-    if (!folder) failure_set(why, status, "nvcc: there is no folder for its files in %s", root ? root : "/tmp");
-    if (folder) remove(folder);
+    const char *folder = folder_temporary(a);
+    sol_status status = folder ? nvcc_run(a, folder, text, out, why)
+                               : failure_set(why, SOL_ERR_IO, "nvcc: there is no place for its files");
+    if (folder) folder_remove(folder);
     if (status && !*why->text) failure_set(why, status, "nvcc: %.900s", sol_error(host_ctx(host)));
     arena_destroy(a);
     return status;

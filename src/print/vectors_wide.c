@@ -64,7 +64,7 @@ static const struct helper_row quick[] = {
                         "    q = __builtin_copysign(q, y);\n"
                         "    return x != x || y != y ? x + y : q;\n"
                         "}"},
-    {"sol_quick_tan", "/* tan: 5e-8, for |x| < 1e6. */\n"
+    {"sol_quick_tan", "/* tan: 1e-9, for |x| < 1e6. */\n"
                       "@HELPER double sol_quick_tan(double x)\n"
                       "{\n"
                       "    const double n = (x * 0.63661977236758134 + 0x1.8p52) - 0x1.8p52;\n"
