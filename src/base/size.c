@@ -6,7 +6,7 @@
 #include "base/size_form.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,13 +17,33 @@
 struct table {
     _Atomic(void *) chunk[SIZE_FORMS / CHUNK];
     size_t bytes; /* of an entry */
+    size_t (*used)(const void *data); /* bytes that make it what it is: its first */
     int n;
     int32_t *slots; /* open addressing: number of an entry + 1 */
     int nslots;
     pthread_mutex_t lock;
 };
-static struct table forms = {.bytes = sizeof(struct poly), .lock = PTHREAD_MUTEX_INITIALIZER};
-static struct table symbols = {.bytes = sizeof(struct symbol), .lock = PTHREAD_MUTEX_INITIALIZER};
+
+struct form {
+    struct poly poly;
+    atomic_schar proof; /* enum size_proof */
+};
+
+static size_t used_by_form(const void *data)
+{
+    const struct poly *p = data;
+    return offsetof(struct poly, t) + (size_t)p->n * sizeof p->t[0];
+}
+
+static size_t used_by_symbol(const void *data)
+{
+    (void)data;
+    return sizeof(struct symbol);
+}
+
+static struct table forms = {.bytes = sizeof(struct form), .used = used_by_form, .lock = PTHREAD_MUTEX_INITIALIZER};
+static struct table symbols = {
+    .bytes = sizeof(struct symbol), .used = used_by_symbol, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void *entry(struct table *t, int i)
 {
@@ -43,7 +63,8 @@ static uint64_t hash_of(const void *data, size_t bytes)
     }
     return h;
 }
-_Static_assert(sizeof(struct poly) % sizeof(uint64_t) == 0 && sizeof(struct symbol) % sizeof(uint64_t) == 0,
+_Static_assert(offsetof(struct poly, t) % sizeof(uint64_t) == 0 && sizeof(struct term) % sizeof(uint64_t) == 0 &&
+                   sizeof(struct symbol) % sizeof(uint64_t) == 0,
                "entries are whole words");
 
 static bool more_slots(struct table *t)
@@ -53,7 +74,7 @@ static bool more_slots(struct table *t)
     int32_t *slots = calloc((size_t)n, sizeof *slots);
     if (!slots) return false;
     for (int i = 0; i < t->n; i++) {
-        uint64_t at = hash_of(entry(t, i), t->bytes);
+        uint64_t at = hash_of(entry(t, i), t->used(entry(t, i)));
         while (slots[at % (uint64_t)n]) at++;
         slots[at % (uint64_t)n] = i + 1;
     }
@@ -63,14 +84,15 @@ static bool more_slots(struct table *t)
     return true;
 }
 
-/* The number of an entry that equals `data` byte for byte; it is appended if there is none. -1: no memory. */
+/* The number of an entry whose used bytes equal those of `data`; it is appended if there is none. -1: no memory. */
 static int intern_locked(struct table *t, const void *data)
 {
     if (!more_slots(t)) return -1;
-    uint64_t at = hash_of(data, t->bytes);
+    const size_t used = t->used(data);
+    uint64_t at = hash_of(data, used);
     for (; t->slots[at % (uint64_t)t->nslots]; at++) {
         const int i = t->slots[at % (uint64_t)t->nslots] - 1;
-        if (!memcmp(entry(t, i), data, t->bytes)) return i;
+        if (!memcmp(entry(t, i), data, used)) return i;
     }
     if (t->n == SIZE_FORMS) return -1;
     if (!atomic_load_explicit(&t->chunk[t->n / CHUNK], memory_order_relaxed)) {
@@ -78,7 +100,7 @@ static int intern_locked(struct table *t, const void *data)
         if (!chunk) return -1;
         atomic_store_explicit(&t->chunk[t->n / CHUNK], chunk, memory_order_release);
     }
-    memcpy(entry(t, t->n), data, t->bytes);
+    memcpy(entry(t, t->n), data, used); /* the rest is zero */
     t->slots[at % (uint64_t)t->nslots] = t->n + 1;
     return t->n++;
 }
@@ -100,10 +122,15 @@ const struct symbol *symbol_at(int32_t i)
 
 struct poly poly_load(int64_t s)
 {
-    if (size_varies(s)) return *(const struct poly *)entry(&forms, (int)(s - SIZE_FORM));
+    if (size_varies(s)) return ((const struct form *)entry(&forms, (int)(s - SIZE_FORM)))->poly;
     struct poly p = {.bad = s == SIZE_BAD};
     if (s) p.t[p.n++].k = s;
     return p;
+}
+
+atomic_schar *size_proof(int64_t form)
+{
+    return &((struct form *)entry(&forms, (int)(form - SIZE_FORM)))->proof;
 }
 
 int64_t poly_store(const struct poly *p)
@@ -258,6 +285,7 @@ static int64_t symbol_size(const struct symbol *made)
     s.dim.multiple = made->dim.multiple;
     s.a = made->a;
     s.b = made->b;
+    s.range = symbol_interval(&s);
     const int i = intern(&symbols, &s);
     if (i < 0) return SIZE_BAD;
     struct poly p = {.n = 1, .t[0] = {.k = 1, .n = 1, .symbol[0] = i}};

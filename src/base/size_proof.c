@@ -12,10 +12,6 @@
 
 /* -- bounds */
 
-struct interval {
-    int64_t low, high; /* INT64_MIN, INT64_MAX: none */
-};
-
 static int64_t times_bound(int64_t a, int64_t b)
 {
     int64_t v;
@@ -45,7 +41,7 @@ static int64_t plus_bound(int64_t a, int64_t b, int64_t none)
 
 static struct interval interval_of(int64_t s);
 
-static struct interval symbol_interval(const struct symbol *x)
+struct interval symbol_interval(const struct symbol *x)
 {
     if (x->kind == SYMBOL_DIM)
         return (struct interval){ceil_div(x->dim.min, x->dim.multiple), x->dim.max / x->dim.multiple};
@@ -69,7 +65,7 @@ static struct interval interval_of(int64_t s)
     struct interval sum = {0, 0};
     for (int i = 0; i < p.n; i++) {
         struct interval t = {p.t[i].k, p.t[i].k};
-        for (int k = 0; k < p.t[i].n; k++) t = times(t, symbol_interval(symbol_at(p.t[i].symbol[k])));
+        for (int k = 0; k < p.t[i].n; k++) t = times(t, symbol_at(p.t[i].symbol[k])->range);
         sum.low = plus_bound(sum.low, t.low, INT64_MIN);
         sum.high = plus_bound(sum.high, t.high, INT64_MAX);
     }
@@ -110,7 +106,7 @@ static bool take_out(const struct poly *p, int32_t symbol, struct poly *out_with
         const struct term t = term_without(&p->t[i], symbol);
         if (has_symbol(&t, symbol)) return false;
         for (int k = 0; k < t.n; k++)
-            if (symbol_interval(symbol_at(t.symbol[k])).low < 0) return false;
+            if (symbol_at(t.symbol[k])->range.low < 0) return false;
         poly_add_term(out_with, &t);
     }
     return true;
@@ -129,7 +125,7 @@ static bool by_quotient(const struct symbol *x, const struct poly *with, const s
         adds &= with->t[i].k > 0;
     }
     if (never_negative(&scaled, depth + 1)) return true;
-    return adds && symbol_interval(x).low >= 0 && never_negative(rest, depth + 1);
+    return adds && x->range.low >= 0 && never_negative(rest, depth + 1);
 }
 
 /* A minimum or maximum is one of its two forms. Where it bounds the right way, either will do. */
@@ -174,7 +170,7 @@ static void add_shifted(struct poly *p, const struct term *t)
 {
     struct poly made = {.n = 1, .t[0] = {.k = t->k}};
     for (int i = 0; i < t->n; i++) {
-        const int64_t least = symbol_interval(symbol_at(t->symbol[i])).low;
+        const int64_t least = symbol_at(t->symbol[i])->range.low;
         const struct term above = {.k = 1, .n = 1, .symbol[0] = t->symbol[i]}, constant = {.k = least};
         struct poly next = {0};
         poly_add_times(&next, &above, &made);
@@ -191,7 +187,7 @@ static bool over_dims(const struct poly *p)
     for (int i = 0; i < p->n; i++)
         for (int k = 0; k < p->t[i].n; k++) {
             const int32_t symbol = p->t[i].symbol[k];
-            const int64_t most = symbol_interval(symbol_at(symbol)).high;
+            const int64_t most = symbol_at(symbol)->range.high;
             if (only_subtracts(p, symbol) && most != INT64_MAX) r = put_number(&r, symbol, most);
         }
     for (int i = 0; i < r.n; i++) add_shifted(&all, &r.t[i]);
@@ -276,7 +272,7 @@ static int64_t bound_of_term(const struct term *t, bool upper, const int64_t *mo
     int64_t made = t->k;
     for (int i = 0; i < t->n; i++) {
         const struct symbol *x = symbol_at(t->symbol[i]);
-        if (t->n > 1 && symbol_interval(x).low < 0) return SIZE_BAD;
+        if (t->n > 1 && x->range.low < 0) return SIZE_BAD;
         const int64_t v = bound_of_symbol(x, upper == (t->k > 0), most);
         made = size_mul(made, t->n > 1 ? size_max(v, 0) : v);
     }
@@ -301,6 +297,13 @@ bool size_le(int64_t a, int64_t b)
 {
     if (a == SIZE_BAD || b == SIZE_BAD) return false;
     if (!size_varies(a) && !size_varies(b)) return a <= b;
-    const struct poly p = poly_load(size_sub(b, a));
-    return never_negative(&p, 0);
+    const int64_t d = size_sub(b, a);
+    if (!size_varies(d)) return d != SIZE_BAD && d >= 0;
+    atomic_schar *proof = size_proof(d);
+    if (atomic_load_explicit(proof, memory_order_relaxed) == SIZE_PROOF_OPEN) {
+        const struct poly p = poly_load(d);
+        const bool holds = never_negative(&p, 0);
+        atomic_store_explicit(proof, holds ? SIZE_PROOF_NEVER_NEGATIVE : SIZE_PROOF_NONE, memory_order_relaxed);
+    }
+    return atomic_load_explicit(proof, memory_order_relaxed) == SIZE_PROOF_NEVER_NEGATIVE;
 }
