@@ -249,6 +249,22 @@ static void test_names(void **state)
     drop(&m);
 }
 
+/* The note above a kernel names a size that varies by its formula. */
+static void test_note_of_sizes(void **state)
+{
+    (void)state;
+    struct planned m =
+        make("graph \"t\"\ndim #0 \"h\" hint=6 min=1\ndim #1 \"w\" hint=5 min=1\ninput %0:f32[2 #0 #1] \"x\"\n"
+             "%1 = Reshape(%0) shape=[2,-1]\n%2 = Softmax(%1) axis=1\noutput %2 \"y\"\n");
+    struct schedule *s;
+    assert_int_equal(schedule_make(m.p, &s), SOL_OK);
+    schedule_notes(s);
+    assert_int_equal(s->kernels.n, 1);
+    assert_non_null(strstr(s->kernels.at[0].note, "exp(x"));
+    assert_null(strstr(s->kernels.at[0].note, "3808347")); /* the names of sizes, which printers write */
+    drop(&m);
+}
+
 /* An output that depends on parameters alone is written in every call. */
 static void test_prepared_output(void **state)
 {
@@ -354,7 +370,7 @@ int main(void)
         cmocka_unit_test(test_prepare),         cmocka_unit_test(test_prepare_in_turn),
         cmocka_unit_test(test_prepared_output), cmocka_unit_test(test_recurrence),
         cmocka_unit_test(test_partial),         cmocka_unit_test(an_unknown_solver_is_rejected),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_note_of_sizes),
     };
     return cmocka_run_group_tests(tests, begin, drop_ctx);
 }

@@ -16,7 +16,7 @@
 
 struct table {
     _Atomic(void *) chunk[SIZE_FORMS / CHUNK];
-    size_t bytes; /* of an entry */
+    size_t bytes;                     /* of an entry */
     size_t (*used)(const void *data); /* bytes that make it what it is: its first */
     int n;
     int32_t *slots; /* open addressing: number of an entry + 1 */

@@ -151,8 +151,14 @@ void schedule_notes(struct schedule *s)
             }
             text_put(t, " * %s\n", line);
         }
-    for (int i = 0; i < s->kernels.n; i++)
-        if (note[i].n) s->kernels.at[i].note = arena_printf(s->arena, "%s */\n", note[i].at);
+    for (int i = 0; i < s->kernels.n; i++) {
+        struct text filled = text_new(s->arena);
+        uint32_t dims;
+        int64_t bad;
+        if (!note[i].n) continue;
+        size_fill(&filled, note[i].at, NULL, &dims, &bad);
+        s->kernels.at[i].note = arena_printf(s->arena, "%s */\n", filled.at);
+    }
 }
 
 /* -- buffers */
