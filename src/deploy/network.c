@@ -125,8 +125,8 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
         if (a.nindex) text_put(t, "};\n");
         text_put(t, "static const struct reference %s_opaque%d = { /* %s */\n", name, i,
                  deploy_string(d->arena, s->opaque.at[i]->name));
-        text_put(t, "    .kind = &%s, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .values = %d,\n",
-                 a.kind->name, a.type, a.bytes, a.nin, a.down, a.mode, a.values);
+        text_put(t, "    .kind = &%s, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .skip = %d,\n",
+                 a.kind->name, a.type, a.bytes, a.nin, a.down, a.mode, a.skip);
         text_put(t, "    .outer = %s, .n = %s, .inner = %s, .keep = %s, .elements = %s,\n", quantity_text(q, a.outer),
                  quantity_text(q, a.n), quantity_text(q, a.inner), quantity_text(q, a.keep),
                  quantity_text(q, a.elements));
@@ -143,7 +143,7 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
             for (int n = 0; n < a.ndim; n++) text_put(t, "%s, ", quantity_text(q, lists[f][n]));
             text_put(t, "},\n");
         }
-        text_put(t, "    .ndim = %d, .nindex = %d, .index = ", a.ndim, a.nindex);
+        text_put(t, "    .values = %d, .ndim = %d, .nindex = %d, .index = ", a.values, a.ndim, a.nindex);
         text_put(t, a.nindex ? "%s_index%d,\n};\n" : "0,\n};\n", name, i);
         text_put(&list, "&%s_opaque%d, ", name, i);
     }

@@ -1,54 +1,93 @@
-/* Writes elements at positions given by index tensors, one after the other. An odometer walks over them. */
+/* Writes elements at positions given by index tensors, one after the other: an odometer walks over lines of them. */
 #include <stdbool.h>
 #include <string.h>
 
 #include "layers/reference.h"
 
-/* Combines one element v with the element at `to`. */
-#define JOIN_ONE(sum, times)                                            \
-    if (a->mode == REFERENCE_NONE) *to = v;                             \
-    if (a->mode == REFERENCE_ADD) *to = (sum);                          \
-    if (a->mode == REFERENCE_MUL) *to = (times);                        \
-    if (a->mode == REFERENCE_MAX && !(*to >= v) && *to == *to) *to = v; \
-    if (a->mode == REFERENCE_MIN && !(*to <= v) && *to == *to) *to = v
-#define JOIN(type, sum, times)                                        \
-    for (int64_t k = 0; k < n; k++) {                                 \
-        type *to = (type *)y + k * di, v = ((const type *)u)[k * dj]; \
-        JOIN_ONE((type)(sum), (type)(times));                         \
-    }                                                                 \
-    break
-#define JOIN_INT(type) JOIN(type, (uint64_t)*to + (uint64_t)v, (uint64_t)*to * (uint64_t)v)
+/* -- joining elements with what is there */
 
-/* Combines n elements of y, di apart, with n of u, dj apart. */
-static void join(const struct reference *a, int64_t n, char *y, int64_t di, const char *u, int64_t dj)
+/* n elements of u, dj apart, and the elements of y that they are joined with: those at `place`, or, without it, those
+ * di apart. */
+struct line {
+    int64_t n, di, dj;
+    const int64_t *place;
+    char *y;
+    const char *u;
+};
+
+enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that it uses vectors */
+
+/* Functions that join: `now` is what becomes of an element y that is joined with v. */
+#define EACH(name, type, now)                                                               \
+    static int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from)   \
+    {                                                                                       \
+        int64_t k = 0;                                                                      \
+        for (; k + BLOCK <= n; k += BLOCK)                                                  \
+            for (int b = 0; b < BLOCK; b++) {                                               \
+                const type y = to[k + b], v = from[k + b];                                  \
+                (void)y, to[k + b] = (type)(now);                                           \
+            }                                                                               \
+        return k;                                                                           \
+    }                                                                                       \
+    static void name(const struct line *l)                                                  \
+    {                                                                                       \
+        type *const to = (type *)l->y;                                                      \
+        const type *const from = (const type *)l->u;                                        \
+        const int64_t n = l->n, di = l->di, dj = l->dj, *const place = l->place;            \
+        for (int64_t k = 0; place && k < n; k++) {                                          \
+            const type y = to[place[k]], v = from[k * dj];                                  \
+            (void)y, to[place[k]] = (type)(now);                                            \
+        }                                                                                   \
+        if (place) return;                                                                  \
+        for (int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from) : 0; k < n; k++) { \
+            const type y = to[k * di], v = from[k * dj];                                    \
+            (void)y, to[k * di] = (type)(now);                                              \
+        }                                                                                   \
+    }
+/* A NaN that is there stays. */
+#define JOIN(name, type, sum, times)                      \
+    EACH(name##_add, type, sum)                           \
+    EACH(name##_mul, type, times)                         \
+    EACH(name##_max, type, ((y >= v) | (y != y)) ? y : v) \
+    EACH(name##_min, type, ((y <= v) | (y != y)) ? y : v)
+#define JOIN_INT(name, type) JOIN(name, type, (uint64_t)y + (uint64_t)v, (uint64_t)y * (uint64_t)v)
+JOIN(join_f32, float, y + v, y *v)
+JOIN(join_f64, double, y + v, y *v)
+JOIN(join_bool, uint8_t, y | v, y &v)
+JOIN_INT(join_u8, uint8_t)
+JOIN_INT(join_i8, int8_t)
+JOIN_INT(join_u16, uint16_t)
+JOIN_INT(join_i16, int16_t)
+JOIN_INT(join_u32, uint32_t)
+JOIN_INT(join_i32, int32_t)
+JOIN_INT(join_u64, uint64_t)
+JOIN_INT(join_i64, int64_t)
+EACH(put_1, uint8_t, v)
+EACH(put_2, uint16_t, v)
+EACH(put_4, uint32_t, v)
+EACH(put_8, uint64_t, v)
+
+static void join(const struct reference *a, const struct line *l)
 {
-    if (a->mode == REFERENCE_NONE) {
-        for (int64_t k = 0; k < n; k++) memcpy(y + k * di * a->bytes, u + k * dj * a->bytes, (size_t)a->bytes);
-        return;
+    typedef void (*join_line)(const struct line *l);
+    static const join_line put[] = {[1] = put_1, [2] = put_2, [4] = put_4, [8] = put_8};
+#define MODES(name)                                                                               \
+    {                                                                                             \
+        [REFERENCE_ADD] = name##_add, [REFERENCE_MUL] = name##_mul, [REFERENCE_MAX] = name##_max, \
+        [REFERENCE_MIN] = name##_min                                                              \
     }
-    if (a->mode == REFERENCE_ADD && a->type == REFERENCE_F32 && di == 1 && dj == 1) { /* the usual row */
-        float *to = (float *)y;
-        const float *from = (const float *)u;
-        for (int64_t k = 0; k < n; k++) to[k] += from[k];
-        return;
-    }
-    switch (a->type) {
-    case REFERENCE_F32: JOIN(float, *to + v, *to * v);
-    case REFERENCE_F64: JOIN(double, *to + v, *to * v);
-    case REFERENCE_BOOL: JOIN(uint8_t, *to | v, *to & v);
-    case REFERENCE_U8: JOIN_INT(uint8_t);
-    case REFERENCE_I8: JOIN_INT(int8_t);
-    case REFERENCE_U16: JOIN_INT(uint16_t);
-    case REFERENCE_I16: JOIN_INT(int16_t);
-    case REFERENCE_U32: JOIN_INT(uint32_t);
-    case REFERENCE_I32: JOIN_INT(int32_t);
-    case REFERENCE_U64: JOIN_INT(uint64_t);
-    case REFERENCE_I64: JOIN_INT(int64_t);
-    default: break; /* types that are only copied */
-    }
+    static const join_line joins[][REFERENCE_MIN + 1] = {
+        [REFERENCE_F32] = MODES(join_f32), [REFERENCE_F64] = MODES(join_f64), [REFERENCE_BOOL] = MODES(join_bool),
+        [REFERENCE_U8] = MODES(join_u8),   [REFERENCE_I8] = MODES(join_i8),   [REFERENCE_U16] = MODES(join_u16),
+        [REFERENCE_I16] = MODES(join_i16), [REFERENCE_U32] = MODES(join_u32), [REFERENCE_I32] = MODES(join_i32),
+        [REFERENCE_U64] = MODES(join_u64), [REFERENCE_I64] = MODES(join_i64)};
+#undef MODES
+    (a->mode == REFERENCE_NONE ? put[a->bytes] : joins[a->type][a->mode])(l);
 }
 
-/* A walk over the first dimensions: offsets in what is read and written, and in the index tensors. */
+/* -- the places that the indices name */
+
+/* A walk over all dimensions but the last: offsets in what is read and written, and in the index tensors. */
 struct walk {
     int64_t at[REFERENCE_DIMS], from, to, index[REFERENCE_DIMS];
 };
@@ -66,80 +105,128 @@ static void step(const struct reference *a, int ndim, struct walk *w)
     }
 }
 
-/* Finds the position that the indices name; false: one is out of range. */
-static bool find(const struct reference *a, const struct walk *w, char *const *p, int64_t *to,
-                 struct reference_bad *out_bad)
+/* Indices of one tensor along a line: element k of the data, `by` apart. Negative ones count from `below`. */
+struct indices {
+    const struct reference_index *x;
+    const char *data;
+    int64_t by, below;
+};
+
+#define ADD_PLACES(type)                                                                        \
+    {                                                                                           \
+        const type *const index = (const type *)i->data;                                        \
+        for (; k < n; k++) {                                                                    \
+            const int64_t given = (int64_t)index[k * by], at = given + (given < 0 ? below : 0); \
+            if ((uint64_t)at >= (uint64_t)limit) break;                                         \
+            place[k] += at * size;                                                              \
+        }                                                                                       \
+        return k;                                                                               \
+    }
+/* Adds what the indices say to n places. Returns the number of those in front of the first index that is out of range.
+ */
+static int64_t add_places(const struct indices *i, int64_t n, int64_t *restrict place)
 {
-    for (int k = 0; k < a->nindex; k++) {
-        const struct reference_index *x = &a->index[k];
-        int64_t v = reference_integer(x->type, p[x->input], x->offset + w->index[k]);
-        if (v < -x->limit || v >= x->limit) {
-            *out_bad = (struct reference_bad){v, x->limit};
-            return false;
-        }
-        *to += (v < 0 ? v + x->limit : v) * x->step;
+    const int64_t by = i->by, below = i->below, limit = i->x->limit, size = i->x->step;
+    int64_t k = 0;
+    switch (i->x->type) {
+    case REFERENCE_BOOL:
+    case REFERENCE_U8: ADD_PLACES(uint8_t);
+    case REFERENCE_I8: ADD_PLACES(int8_t);
+    case REFERENCE_U16: ADD_PLACES(uint16_t);
+    case REFERENCE_I16: ADD_PLACES(int16_t);
+    case REFERENCE_U32: ADD_PLACES(uint32_t);
+    case REFERENCE_I32: ADD_PLACES(int32_t);
+    default: ADD_PLACES(int64_t);
+    }
+}
+
+static int64_t bytes_of(int type)
+{
+    switch (type) {
+    case REFERENCE_BOOL:
+    case REFERENCE_U8:
+    case REFERENCE_I8: return 1;
+    case REFERENCE_U16:
+    case REFERENCE_I16: return 2;
+    case REFERENCE_U32:
+    case REFERENCE_I32: return 4;
+    default: return 8;
+    }
+}
+
+/* What index tensor i says from element k of a line on. */
+static struct indices indices_at(const struct reference *a, const struct walk *w, char *const *p, int i, int64_t k)
+{
+    const struct reference_index *x = &a->index[i];
+    const int64_t by = x->stride[a->ndim - 1], first = x->offset + w->index[i] + k * by;
+    return (struct indices){x, p[x->input] + first * bytes_of(x->type), by, a->skip ? 0 : x->limit};
+}
+
+/* The places of up to n elements of a line, from element k on. Returns how many have one; fewer: the next one's index
+ * is `bad`. */
+static int64_t find(const struct reference *a, const struct walk *w, char *const *p, int64_t k, int64_t n,
+                    int64_t *place, struct reference_bad *out_bad)
+{
+    const int64_t di = a->to[a->ndim - 1];
+    int64_t next = w->to + k * di;
+    for (int64_t j = 0; j < n; j++, next += di) place[j] = next;
+    for (int i = 0; i < a->nindex; i++) {
+        const struct indices of = indices_at(a, w, p, i, k);
+        const int64_t good = add_places(&of, n, place);
+        if (good < n)
+            *out_bad = (struct reference_bad){reference_integer(of.x->type, of.data, good * of.by), of.x->limit};
+        n = good;
+    }
+    return n;
+}
+
+/* -- a line of the walk's last dimension */
+
+/* Are all indices of a line equal? Often that is known, or they were broadcast in memory. */
+static bool is_row(const struct reference *a, const struct walk *w, char *const *p)
+{
+    for (int i = 0; i < a->nindex; i++) {
+        const struct indices of = indices_at(a, w, p, i, 0);
+        const int64_t bytes = bytes_of(of.x->type), others = (a->shape[a->ndim - 1] - 1) * bytes;
+        if (of.by && (of.by != 1 || memcmp(of.data, of.data + bytes, (size_t)others) != 0)) return false;
     }
     return true;
 }
 
-/* The trailing dimensions of the walk form rows along which the indices do not change: the last dimension, or none. */
-static int row_from(const struct reference *a)
+static bool scatter_line(const struct reference *a, const struct walk *w, char *const *p, struct reference_bad *out_bad)
 {
-    bool moves = a->ndim == 0;
-    for (int k = 0; k < a->nindex && !moves; k++) moves = a->index[k].stride[a->ndim - 1] != 0;
-    return moves ? a->ndim : a->ndim - 1;
-}
-
-/* A line of single elements of a floating type, each with an index of its own. */
-#define LINE(type)                                                                                 \
-    for (int64_t k = 0; k < n; k++) {                                                              \
-        const int64_t given = index[k * x->stride[d]], at = given + (given < 0 ? x->limit : 0);    \
-        *out_bad = (struct reference_bad){given, x->limit};                                        \
-        if (at < 0 || at >= x->limit) return false;                                                \
-        type *to = (type *)y + at * x->step + k * a->to[d], v = ((const type *)u)[k * a->from[d]]; \
-        JOIN_ONE(*to + v, *to * v);                                                                \
-    }                                                                                              \
-    return true
-
-static bool has_lines(const struct reference *a)
-{
-    return a->nindex == 1 && a->ndim && a->index->type == REFERENCE_I64 &&
-           (a->type == REFERENCE_F32 || a->type == REFERENCE_F64);
-}
-
-static bool line(const struct reference *a, const struct walk *w, char *const *p, struct reference_bad *out_bad)
-{
-    const struct reference_index *x = a->index;
+    enum { CHUNK = 256 };
     const int d = a->ndim - 1;
-    const int64_t n = a->shape[d], *index = (const int64_t *)p[x->input] + x->offset + w->index[0];
-    char *y = p[a->nin] + w->to * a->bytes;
-    const char *u = p[a->values] + w->from * a->bytes;
-    if (a->type == REFERENCE_F32) {
-        LINE(float);
+    const bool row = is_row(a, w, p);
+    int64_t place[CHUNK] = {0}, k = 0;
+    while (k < a->shape[d]) {
+        const int64_t left = a->shape[d] - k, n = row ? 1 : left < CHUNK ? left : CHUNK;
+        const int64_t good = find(a, w, p, k, n, place, out_bad);
+        if (good < n && !a->skip) return false;
+        join(a, &(struct line){.n = row ? good * left : good,
+                               .di = a->to[d],
+                               .dj = a->from[d],
+                               .place = row ? NULL : place,
+                               .y = p[a->nin] + (row ? place[0] : 0) * a->bytes,
+                               .u = p[a->values] + (w->from + k * a->from[d]) * a->bytes});
+        k += row ? left : good < n ? good + 1 : n; /* behind an index that is skipped */
     }
-    LINE(double);
+    return true;
 }
 
-static enum reference_error scatter(const struct reference *a, char *const *p, void *scratch,
+static enum reference_error scatter(const struct reference *given, char *const *p, void *scratch,
                                     struct reference_bad *out_bad)
 {
-    const bool lines = row_from(a) == a->ndim && has_lines(a);
-    const int last = lines ? a->ndim - 1 : row_from(a);
-    const int64_t row = last < a->ndim ? a->shape[last] : 1;
-    const int64_t di = last < a->ndim ? a->to[last] : 0, dj = last < a->ndim ? a->from[last] : 0;
+    struct reference a = *given;
     struct walk w = {0};
     int64_t n = 1;
     (void)scratch;
-    for (int d = 0; d < last; d++) n *= a->shape[d];
-    if (a->elements) memcpy(p[a->nin], p[0], (size_t)(a->elements * a->bytes));
-    if (!row) return REFERENCE_GOOD; /* indices that nothing uses may have any value */
-    for (; n > 0; n--, step(a, last, &w)) {
-        int64_t to = w.to;
-        if (lines && !line(a, &w, p, out_bad)) return REFERENCE_INDEX;
-        if (lines) continue;
-        if (!find(a, &w, p, &to, out_bad)) return REFERENCE_INDEX;
-        join(a, row, p[a->nin] + to * a->bytes, di, p[a->values] + w.from * a->bytes, dj);
-    }
+    if (!a.ndim) a.shape[a.ndim++] = 1;
+    for (int d = 0; d < a.ndim - 1; d++) n *= a.shape[d];
+    if (a.elements) memcpy(p[a.nin], p[0], (size_t)(a.elements * a.bytes));
+    if (!a.shape[a.ndim - 1]) return REFERENCE_GOOD; /* indices that nothing uses may have any value */
+    for (; n > 0; n--, step(&a, a.ndim - 1, &w))
+        if (!scatter_line(&a, &w, p, out_bad)) return REFERENCE_INDEX;
     return REFERENCE_GOOD;
 }
 

@@ -127,7 +127,7 @@ static int64_t next_before(const struct reference *a, const char *in, int64_t fr
  * that are not before the last of them are dropped as they are read. Reading goes forward, so that stays stable. */
 static const struct item *first_items(const struct reference *a, const char *in, int64_t from, struct item *items)
 {
-    enum { LEAST = 256 };
+    enum { LEAST = 32 };
     const int64_t enough = a->keep < LEAST / 4 ? LEAST : 4 * a->keep, room = enough < a->n / 2 ? enough : a->n;
     int64_t n = 0;
     bool cut = false;

@@ -246,6 +246,7 @@ OPAQUE_DESCRIBE(describe_index_put)
     int64_t xs[SOL_MAX_DIMS];
     put_shape(NULL, l, &l->attrs, l->nin - 2, &p);
     describe(l, 1, p.ndim, p.shape, out);
+    out->skip = attrs_int(&l->attrs, "skip", 0, 0) != 0;
     broadcast(l->in[1], p.ndim, out->from);
     row_major(x, xs);
     for (int d = 0, o = 0; d < x->ndim; d++) {

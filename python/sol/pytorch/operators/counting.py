@@ -15,12 +15,8 @@ MOST = 1 << 20  # elements of a constant
 
 
 def tally(b: Builder, bins: Value, n: int, weight: Value) -> Value:
-    """The sum of the weights in each of n bins. Bins outside of 0..n-1 are ignored."""
-    inside = b.map("logical_and", b.compare("ge", bins, 0), b.compare("lt", bins, n))
-    bins = b.where(inside, bins, n)
-    return b.slice(
-        b.layer("ScatterElements", b.fill([n + 1], 0, weight.dtype), bins, weight, axis=0, mode="add"), 0, 0, n
-    )
+    """The sum of the weights (or of one number for all) in each of n bins. Bins outside of 0..n-1 are ignored."""
+    return b.layer("IndexPut", b.fill([n], 0, weight.dtype), weight, bins, dims=[0], mode="add", skip=1)
 
 
 def _flat(b: Builder, x: Value) -> Value:
@@ -48,7 +44,7 @@ def histc(b: Builder, x: Value, bins: int, min: Number, max: Number) -> Value:
     inside = b.map("logical_and", b.map("ge", x, first), b.map("le", x, last))
     place = b.cast(b.map("floor", b.where(inside, wide, -1)), torch.int64)
     place = b.map("min", place, b.scalar(bins - 1, torch.int64))
-    return tally(b, place, bins, b.fill(x.shape, 1, x.dtype))
+    return tally(b, place, bins, b.scalar(1, x.dtype))
 
 
 def _histogram(b: Builder, x: Value, edges: Value, weight: Value | None, density: bool) -> Value:
@@ -56,7 +52,7 @@ def _histogram(b: Builder, x: Value, edges: Value, weight: Value | None, density
     place = b.sub(b.layer("Bucketize", x, edges, right=1), 1)
     last = b.layer("Select", edges, axis=0, index=n)
     place = _last_closed(b, x, last, place, n)
-    sums = tally(b, place, n, b.fill(x.shape, 1, x.dtype) if weight is None else _flat(b, weight))
+    sums = tally(b, place, n, b.scalar(1, x.dtype) if weight is None else _flat(b, weight))
     if not density:
         return sums
     widths = b.map("sub", b.slice(edges, 0, 1, n + 1), b.slice(edges, 0, 0, n))

@@ -105,8 +105,8 @@ def embedding_bag(
     if mode == 2:
         y = b.where(b.map("isneginf", y), b.scalar(0, y.dtype), y)
     if mode == 1:
-        ones = b.fill([n], 1, weight.dtype)
-        count = b.layer("ScatterElements", b.fill([bags + 1], 0, weight.dtype), bag, ones, axis=0, mode="add")
+        ones, none = b.scalar(1, weight.dtype), b.fill([bags + 1], 0, weight.dtype)
+        count = b.layer("IndexPut", none, ones, bag, dims=[0], mode="add")
         y = b.map("div", y, b.unsqueeze(b.map("max", b.slice(count, 0, 0, bags), b.scalar(1, y.dtype)), 1))
     return (y, None, None, None)
 

@@ -297,7 +297,10 @@ def unique_consecutive(
 
 
 def _bins(x: torch.Tensor) -> int:
-    return len(torch.bincount(x))
+    if not x.numel():
+        return 0
+    low, high = x.aminmax()
+    return len(torch.bincount(x)) if low < 0 else int(high) + 1  # PyTorch says what is wrong
 
 
 @sizes("bincount")
@@ -310,7 +313,7 @@ def bincount_like(read: Read, x: torch.Tensor, weights: torch.Tensor | None = No
 @op("bincount")
 def bincount(b: Builder, x: Value, weights: Value | None, minlength: int) -> Value:
     dtype = b.out.dtype
-    weight = b.fill(x.shape, 1, dtype) if weights is None else b.cast(weights, dtype)
+    weight = b.scalar(1, dtype) if weights is None else b.cast(weights, dtype)
     n = b.out.shape[0]
     return tally(b, b.cast(x, torch.int64), n, weight) if n else b.fill([0], 0, dtype)
 
