@@ -105,38 +105,42 @@ static void step(const struct reference *a, int ndim, struct walk *w)
     }
 }
 
-/* Indices of one tensor along a line: element k of the data, `by` apart. Negative ones count from `below`. */
+/* Indices of one tensor along a line: element k of the data, `by` apart. Negative ones count from `below`. They are
+ * added to places, or, without a tensor before, to `start`, `step` further for each. */
 struct indices {
     const struct reference_index *x;
     const char *data;
-    int64_t by, below;
+    int64_t by, below, start, step;
 };
 
-#define ADD_PLACES(type)                                                                        \
-    {                                                                                           \
-        const type *const index = (const type *)i->data;                                        \
-        for (; k < n; k++) {                                                                    \
-            const int64_t given = (int64_t)index[k * by], at = given + (given < 0 ? below : 0); \
-            if ((uint64_t)at >= (uint64_t)limit) break;                                         \
-            place[k] += at * size;                                                              \
-        }                                                                                       \
-        return k;                                                                               \
+#define LOOP(type, sets, start)                                                      \
+    for (const type *index = (const type *)i->data; k < n; k++, index += by) {       \
+        const int64_t given = (int64_t)*index, at = given + (given < 0 ? below : 0); \
+        if ((uint64_t)at >= (uint64_t)limit) break;                                  \
+        place[k] sets start + at *size;                                              \
     }
-/* Adds what the indices say to n places. Returns the number of those in front of the first index that is out of range.
- */
-static int64_t add_places(const struct indices *i, int64_t n, int64_t *restrict place)
+#define FIND_PLACES(type)                      \
+    {                                          \
+        if (adds)                              \
+            LOOP(type, +=, 0)                  \
+        else                                   \
+            LOOP(type, =, i->start + k * step) \
+        return k;                              \
+    }
+/* Finds n places. Returns the number of those in front of the first index that is out of range. */
+static int64_t find_places(const struct indices *i, bool adds, int64_t n, int64_t *restrict place)
 {
-    const int64_t by = i->by, below = i->below, limit = i->x->limit, size = i->x->step;
+    const int64_t by = i->by, below = i->below, limit = i->x->limit, size = i->x->step, step = i->step;
     int64_t k = 0;
     switch (i->x->type) {
     case REFERENCE_BOOL:
-    case REFERENCE_U8: ADD_PLACES(uint8_t);
-    case REFERENCE_I8: ADD_PLACES(int8_t);
-    case REFERENCE_U16: ADD_PLACES(uint16_t);
-    case REFERENCE_I16: ADD_PLACES(int16_t);
-    case REFERENCE_U32: ADD_PLACES(uint32_t);
-    case REFERENCE_I32: ADD_PLACES(int32_t);
-    default: ADD_PLACES(int64_t);
+    case REFERENCE_U8: FIND_PLACES(uint8_t);
+    case REFERENCE_I8: FIND_PLACES(int8_t);
+    case REFERENCE_U16: FIND_PLACES(uint16_t);
+    case REFERENCE_I16: FIND_PLACES(int16_t);
+    case REFERENCE_U32: FIND_PLACES(uint32_t);
+    case REFERENCE_I32: FIND_PLACES(int32_t);
+    default: FIND_PLACES(int64_t);
     }
 }
 
@@ -158,8 +162,9 @@ static int64_t bytes_of(int type)
 static struct indices indices_at(const struct reference *a, const struct walk *w, char *const *p, int i, int64_t k)
 {
     const struct reference_index *x = &a->index[i];
-    const int64_t by = x->stride[a->ndim - 1], first = x->offset + w->index[i] + k * by;
-    return (struct indices){x, p[x->input] + first * bytes_of(x->type), by, a->skip ? 0 : x->limit};
+    const int64_t by = x->stride[a->ndim - 1], first = x->offset + w->index[i] + k * by, step = a->to[a->ndim - 1];
+    return (struct indices){x,   p[x->input] + first * bytes_of(x->type), by, a->skip ? 0 : x->limit, w->to + k * step,
+                            step};
 }
 
 /* The places of up to n elements of a line, from element k on. Returns how many have one; fewer: the next one's index
@@ -167,12 +172,10 @@ static struct indices indices_at(const struct reference *a, const struct walk *w
 static int64_t find(const struct reference *a, const struct walk *w, char *const *p, int64_t k, int64_t n,
                     int64_t *place, struct reference_bad *out_bad)
 {
-    const int64_t di = a->to[a->ndim - 1];
-    int64_t next = w->to + k * di;
-    for (int64_t j = 0; j < n; j++, next += di) place[j] = next;
+    for (int64_t j = 0; j < n && !a->nindex; j++) place[j] = w->to + (k + j) * a->to[a->ndim - 1];
     for (int i = 0; i < a->nindex; i++) {
         const struct indices of = indices_at(a, w, p, i, k);
-        const int64_t good = add_places(&of, n, place);
+        const int64_t good = find_places(&of, i > 0, n, place);
         if (good < n)
             *out_bad = (struct reference_bad){reference_integer(of.x->type, of.data, good * of.by), of.x->limit};
         n = good;
@@ -198,7 +201,7 @@ static bool scatter_line(const struct reference *a, const struct walk *w, char *
     enum { CHUNK = 256 };
     const int d = a->ndim - 1;
     const bool row = is_row(a, w, p);
-    int64_t place[CHUNK] = {0}, k = 0;
+    int64_t place[CHUNK], k = 0;
     while (k < a->shape[d]) {
         const int64_t left = a->shape[d] - k, n = row ? 1 : left < CHUNK ? left : CHUNK;
         const int64_t good = find(a, w, p, k, n, place, out_bad);
@@ -207,7 +210,7 @@ static bool scatter_line(const struct reference *a, const struct walk *w, char *
                                .di = a->to[d],
                                .dj = a->from[d],
                                .place = row ? NULL : place,
-                               .y = p[a->nin] + (row ? place[0] : 0) * a->bytes,
+                               .y = p[a->nin] + (row && good ? place[0] : 0) * a->bytes,
                                .u = p[a->values] + (w->from + k * a->from[d]) * a->bytes});
         k += row ? left : good < n ? good + 1 : n; /* behind an index that is skipped */
     }
