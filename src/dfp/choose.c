@@ -290,6 +290,7 @@ struct borders {
     struct dfp *d;
     int ivar;
     bool known, any; /* known: every test is decided; any: there is a test */
+    bool cases;      /* where positions have other affine forms (expr_affine) are borders, too */
     uint64_t bits;   /* a hash of the results of the tests */
 };
 
@@ -298,6 +299,16 @@ static void add_test(struct borders *b, int decided)
     b->any = true;
     if (decided < 0) b->known = false;
     b->bits = (b->bits ^ (uint64_t)(decided > 0)) * UINT64_C(0x9e3779b97f4a7c15) + 1;
+}
+
+static void see_case(void *user, int32_t node)
+{
+    struct borders *b = user;
+    const struct ex *e = &b->d->loops->ex.at[node];
+    if ((e->kind != EX_CALL && e->kind != EX_FLOOR && e->kind != EX_MOD) || !ex_is_int(b->d->loops, node)) return;
+    if (!(ex_ivars(b->d->loops, node) >> b->ivar & 1)) return;
+    b->any = true;
+    b->bits = (b->bits ^ (uint64_t)expr_case(&b->d->p, node)) * UINT64_C(0x9e3779b97f4a7c15) + 1;
 }
 
 static void check_part(struct borders *b, int32_t part)
@@ -315,9 +326,10 @@ static void see_border(void *user, int32_t node)
     struct borders *b = user;
     const struct ex *e = &b->d->loops->ex.at[node];
     if (e->kind == EX_RED && e->a) check_part(b, e->a);
-    if (e->kind != EX_READ || !e->b) return;
+    if (e->kind != EX_READ) return;
+    for (int32_t i = b->cases ? e->a : 0; i; i = b->d->loops->ex.at[i].next) ex_walk(b->d->loops, i, see_case, b);
     int d = 0;
-    for (int32_t i = e->a; i; i = b->d->loops->ex.at[i].next, d++) {
+    for (int32_t i = e->b ? e->a : 0; i; i = b->d->loops->ex.at[i].next, d++) {
         int64_t low, high;
         const int64_t n = b->d->loops->tensors.at[e->tensor].shape[d];
         if (!(ex_ivars(b->d->loops, i) >> b->ivar & 1)) continue;
@@ -411,22 +423,18 @@ static void proven_interior(struct dfp *d, const struct loops_stmt *s, int n, st
     if (!out->known || !b.known || out->low == SIZE_BAD || out->high == SIZE_BAD) out->low = out->high = 0;
 }
 
-void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, int64_t *out_low, int64_t *out_high)
+/* The longest range, for a size that is known, in which every test is decided in the same way. */
+static void known_interior(struct dfp *d, const struct loops_stmt *s, int n, const struct borders *how,
+                           int64_t *out_low, int64_t *out_high)
 {
+    const int ivar = how->ivar;
     const int64_t size = d->loops->ivars.at[ivar].size;
     const struct print_ivar old = d->ivars[ivar];
     uint64_t bits = 0;
     int64_t start = 0;
-    if (size_varies(size)) {
-        struct span all = {.d = d, .ivar = ivar, .known = true, .high = size};
-        proven_interior(d, s, n, &all);
-        *out_low = all.low;
-        *out_high = all.high;
-        return;
-    }
     *out_low = *out_high = 0;
     for (int64_t u = 0; u < size; u++) {
-        struct borders b = {.d = d, .ivar = ivar, .known = true};
+        struct borders b = *how;
         d->ivars[ivar] = (struct print_ivar){true, NULL, u, u, u};
         for (int i = 0; i < n; i++) ex_walk(d->loops, s[i].value, see_border, &b);
         if (!b.known || b.bits != bits) start = b.known ? u : u + 1;
@@ -438,4 +446,21 @@ void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, in
         }
     }
     d->ivars[ivar] = old;
+}
+
+void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, int64_t *out_low, int64_t *out_high)
+{
+    const int64_t size = d->loops->ivars.at[ivar].size;
+    struct borders b = {.d = d, .ivar = ivar, .known = true, .cases = ivar == d->p.vector_ivar};
+    if (size_varies(size)) {
+        struct span all = {.d = d, .ivar = ivar, .known = true, .high = size};
+        proven_interior(d, s, n, &all);
+        *out_low = all.low;
+        *out_high = all.high;
+        return;
+    }
+    if (b.cases) known_interior(d, s, n, &b, out_low, out_high);
+    if (b.cases && 4 * (*out_high - *out_low) >= 3 * size) return;
+    b.cases = false; /* too much would be done without vectors */
+    known_interior(d, s, n, &b, out_low, out_high);
 }

@@ -275,14 +275,15 @@ static void all_widths(struct dfp *d, const struct walk *w, int64_t n)
     const int points = w->loop->points;
     const char *name = d->loops->ivars.at[w->loop->ivar].name;
     const int rest = (int)(n % d->lanes);
+    d->p.aligned = true; /* tasks begin at multiples of full vectors, and the smaller ones follow them */
     if (points > 1 && n >= (int64_t)d->lanes * points) one_width(d, w, d->lanes, points, REPEATED, NULL);
     if (n >= d->lanes && (points == 1 || n % (d->lanes * points) >= d->lanes))
         one_width(d, w, d->lanes, 1, REPEATED, NULL);
-    if (!rest) return;
-    text_open(d->p.out, "if (%s < %s) {", name, w->end);
-    for (int lanes = d->lanes / 2; lanes >= 1; lanes /= 2)
+    if (rest) text_open(d->p.out, "if (%s < %s) {", name, w->end);
+    for (int lanes = d->lanes / 2; rest && lanes >= 1; lanes /= 2)
         if (rest & lanes) one_width(d, w, lanes, 1, ONCE, NULL);
-    text_close(d->p.out, "}");
+    if (rest) text_close(d->p.out, "}");
+    d->p.aligned = false;
 }
 
 /* The same for a part that begins at `start`, and whose length is known only while running: smaller vectors are for

@@ -95,6 +95,27 @@ static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum co
     return expr_elements(p, equal, compute_def(k)->mask);
 }
 
+/* Two positions compared, one of which moves by 1 from lane to lane: lanes of 32 bits, where all differences fit. NULL:
+ * the comparison has another form. */
+static const char *position_mask(struct print_expr *p, const struct ex *cmp, enum compute k)
+{
+    const int64_t most = 1 << 30;
+    const int32_t difference = ex_binary(p->loops, EX_SUB, cmp->a, cmp->b);
+    struct affine a;
+    int64_t low, high, step = 0;
+    if (!ex_is_int(p->loops, difference) || !expr_affine(p, difference, &a)) return NULL;
+    if (!expr_range(p, difference, &low, &high) || low < -most || high > most) return NULL;
+    for (int i = 0; i < a.n; i++)
+        if (a.ivar[i] == p->vector_ivar) step = a.coef[i];
+    if (step != 1 && step != -1) return NULL;
+    const char *first = expr_scalar(p, difference, C_I64), *own = expr_vector(p, "i32");
+    const char *lanes = SAY(p, "@sol_iota_i32x%d()", p->lanes);
+    const char *rest = SAY(p, "@sol_splat_i32x%d((int32_t)%s(%s))", p->lanes, step > 0 ? "-" : "", first);
+    const char *text =
+        SAY(p, "(%s)(%s %s %s)", own, step > 0 ? lanes : rest, compares[cmp->op], step > 0 ? rest : lanes);
+    return strcmp(compute_def(k)->mask, "i32") ? expr_elements(p, text, compute_def(k)->mask) : text;
+}
+
 const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
 {
     const struct ex e = *print_ex(p, node);
@@ -104,6 +125,8 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
     if (e.kind == EX_CMP) {
         const char *bytes = byte_mask(p, &e, k);
         if (bytes) return bytes;
+        const char *positions = position_mask(p, &e, k);
+        if (positions) return positions;
         const enum compute c = compare_type(p, &e);
         const char *a = expr_value(p, e.a, c), *b = expr_value(p, e.b, c);
         const char *own = expr_vector(p, compute_def(c)->mask);

@@ -226,6 +226,7 @@ struct print_expr {
     const struct target *target;
     int lanes;       /* 1: scalar; else a GNU vector of that many elements along `vector_ivar` */
     int vector_ivar; /* -1: none */
+    bool aligned;    /* the index variable of lane 0 is a multiple of `lanes` */
     const char *(*read)(void *user, struct print_expr *p, int32_t node);
     /* C text of the index of an index variable; NULL: the index variable's name */
     const char *(*ivar)(void *user, int ivar);

@@ -71,6 +71,10 @@ const char *expr_scalar(struct print_expr *p, int32_t node, enum compute k); /* 
 const char *expr_elements(struct print_expr *p, const char *text, const char *element);
 const char *expr_read(struct print_expr *p, int32_t node, enum compute k);
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k);
+/* The affine form of an integer expression in the ranges that the solver knows: there, abs, min, max, // and % may each
+ * have one case only. */
+bool expr_affine(const struct print_expr *p, int32_t node, struct affine *out);
+int64_t expr_case(const struct print_expr *p, int32_t node); /* which case such a function has; INT64_MIN: not one */
 int expr_lane_step(const struct print_expr *p, int tensor,
                    int32_t first); /* 0: all lanes equal, 1: contiguous, -1: neither */
 /* The offset of an index list as an affine form of index variables, the sum of stride times index, if it is affine. */

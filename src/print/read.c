@@ -97,10 +97,88 @@ bool expr_affine_bounds(const struct print_expr *p, const struct affine *a, int6
     return *out_min != SIZE_BAD && *out_max != SIZE_BAD;
 }
 
+/* Adds k times b to a. */
+static bool affine_plus(struct affine *a, int64_t k, const struct affine *b)
+{
+    bool fits = true;
+    a->c = size_add(a->c, size_mul(k, b->c));
+    for (int i = 0; i < b->n; i++) affine_add(a, &fits, b->ivar[i], size_mul(k, b->coef[i]));
+    for (int i = 0; i < a->n; i++) fits &= a->coef[i] != SIZE_BAD;
+    return fits && a->c != SIZE_BAD;
+}
+
+static bool bounds_of(const struct print_expr *p, const struct affine *a, int64_t *out_low, int64_t *out_high)
+{
+    struct affine folded = *a;
+    expr_fold(p, &folded);
+    return expr_affine_bounds(p, &folded, out_low, out_high);
+}
+
+/* The affine form that abs, min, max, // or % has in the ranges that the solver knows, and a number that says which:
+ * out_case. */
+static bool affine_case(const struct print_expr *p, int32_t node, struct affine *out, int64_t *out_case)
+{
+    const struct ex *e = print_ex(p, node);
+    const char *name = e->kind == EX_CALL ? math_at(e->op)->name : "";
+    const bool abs = !strcmp(name, "abs"), max = !strcmp(name, "max"), min = !strcmp(name, "min");
+    const bool mod = e->kind == EX_MOD, quotient = e->kind == EX_FLOOR || mod;
+    int64_t low, high;
+    struct affine a, b = {0};
+    *out = (struct affine){0};
+    if ((!abs && !max && !min && !quotient) || !expr_affine(p, e->a, &a)) return false;
+    if (quotient) {
+        const struct ex *by = print_ex(p, e->b);
+        if (by->kind != EX_INT || size_varies(by->u.i) || by->u.i < 1 || !bounds_of(p, &a, &low, &high)) return false;
+        if (size_varies(low) || size_varies(high)) return false;
+        *out_case = size_floor_div(low, by->u.i);
+        if (size_floor_div(high, by->u.i) != *out_case) return false;
+        out->c = mod ? -*out_case * by->u.i : *out_case;
+        return !mod || affine_plus(out, 1, &a);
+    }
+    if (!abs && !expr_affine(p, print_ex(p, e->a)->next, &b)) return false;
+    struct affine more = a; /* a - b */
+    if (!affine_plus(&more, -1, &b) || !bounds_of(p, &more, &low, &high)) return false;
+    const bool first = size_le(0, low);
+    *out_case = first;
+    if (!first && !size_le(high, 0)) return false;
+    if (abs) return affine_plus(out, first ? 1 : -1, &a);
+    *out = first == max ? a : b;
+    return true;
+}
+
+static bool resolved(const struct print_expr *p, int32_t node, int64_t k, struct affine *sum)
+{
+    const struct ex *e = print_ex(p, node);
+    struct affine a;
+    int64_t which;
+    if (ex_affine(p->loops, node, &a) || affine_case(p, node, &a, &which)) return affine_plus(sum, k, &a);
+    if (e->kind == EX_NEG) return resolved(p, e->a, size_sub(0, k), sum);
+    if (e->kind == EX_ADD || e->kind == EX_SUB)
+        return resolved(p, e->a, k, sum) && resolved(p, e->b, e->kind == EX_ADD ? k : size_sub(0, k), sum);
+    if (e->kind != EX_MUL) return false;
+    const bool left = print_ex(p, e->a)->kind == EX_INT;
+    const struct ex *factor = print_ex(p, left ? e->a : e->b);
+    return factor->kind == EX_INT && resolved(p, left ? e->b : e->a, size_mul(factor->u.i, k), sum);
+}
+
+bool expr_affine(const struct print_expr *p, int32_t node, struct affine *out)
+{
+    if (ex_affine(p->loops, node, out)) return true;
+    *out = (struct affine){0};
+    return p->ivars && ex_is_int(p->loops, node) && resolved(p, node, 1, out);
+}
+
+int64_t expr_case(const struct print_expr *p, int32_t node)
+{
+    struct affine a;
+    int64_t which;
+    return p->ivars && affine_case(p, node, &a, &which) ? which : INT64_MIN;
+}
+
 bool expr_bounds(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max)
 {
     struct affine a;
-    if (!p->ivars || !ex_affine(p->loops, node, &a)) return ex_bounds(p->loops, node, out_min, out_max);
+    if (!p->ivars || !expr_affine(p, node, &a)) return ex_bounds(p->loops, node, out_min, out_max);
     expr_fold(p, &a);
     return expr_affine_bounds(p, &a, out_min, out_max);
 }
@@ -145,7 +223,7 @@ static const char *affine_text(struct print_expr *p, const struct affine *unfold
 const char *print_index(struct print_expr *p, int32_t node)
 {
     struct affine a;
-    if (ex_affine(p->loops, node, &a)) return affine_text(p, &a);
+    if (expr_affine(p, node, &a)) return affine_text(p, &a);
     return expr_scalar(p, node, C_I64);
 }
 
@@ -249,6 +327,39 @@ static const char *load(struct print_expr *p, const struct ex *e, const char *of
     return expr_convert(p, text, own, k);
 }
 
+/* Is the form a multiple of the number of lanes in lane 0, and 1 more in each following lane? */
+static bool fills_lanes(const struct print_expr *p, const struct affine *unfolded)
+{
+    struct affine a = *unfolded;
+    expr_fold(p, &a);
+    bool fills = false;
+    for (int i = 0; i < a.n; i++) {
+        const bool own = a.ivar[i] == p->vector_ivar;
+        if (own ? a.coef[i] != 1 : size_varies(a.coef[i]) || a.coef[i] % p->lanes != 0) return false;
+        fills |= own;
+    }
+    return fills && !size_varies(a.c) && a.c % p->lanes == 0;
+}
+
+/* By how much an index differs from lane to lane; false: unknown. */
+static bool lane_step(const struct print_expr *p, int32_t index, int64_t *out_step)
+{
+    const struct ex *e = print_ex(p, index);
+    struct affine a;
+    *out_step = 0;
+    if (!expr_varies(p, index)) return true;
+    if (expr_affine(p, index, &a)) {
+        for (int n = 0; n < a.n; n++)
+            if (a.ivar[n] == p->vector_ivar) *out_step = a.coef[n];
+        return true;
+    }
+    if (!p->aligned || (e->kind != EX_MOD && e->kind != EX_FLOOR) || !expr_affine(p, e->a, &a)) return false;
+    const struct ex *by = print_ex(p, e->b);
+    if (by->kind != EX_INT || size_varies(by->u.i) || by->u.i < 1 || by->u.i % p->lanes != 0) return false;
+    *out_step = e->kind == EX_MOD; /* no multiple of the divisor lies between the lanes */
+    return fills_lanes(p, &a);
+}
+
 /* The stride between lanes of a read: 0 all equal, 1 contiguous, -1 neither or unknown. */
 int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
 {
@@ -256,11 +367,9 @@ int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
     expr_strides(p->loops, p->memory, tensor, stride);
     int d = 0;
     for (int32_t i = first; i; i = print_ex(p, i)->next, d++) {
-        if (!expr_varies(p, i)) continue;
-        struct affine a;
-        if (!ex_affine(p->loops, i, &a)) return -1;
-        for (int n = 0; n < a.n; n++)
-            if (a.ivar[n] == p->vector_ivar) step = size_add(step, size_mul(a.coef[n], stride[d]));
+        int64_t by;
+        if (!lane_step(p, i, &by)) return -1;
+        step = size_add(step, size_mul(by, stride[d]));
     }
     return step == 0 || step == 1 ? (int)step : -1;
 }

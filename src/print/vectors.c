@@ -35,9 +35,7 @@ static const struct helper_row int_helpers[] = {
     {"sol_abs_$V", "@HELPER @$V sol_abs_$V(@$V a) { return @sol_select_$V(a < 0, @sol_neg_$V(a), a); }"},
     {"sol_iota_$V", "@HELPER @$V sol_iota_$V(int64_t first)\n"
                     "{\n"
-                    "    int64_t a[$L];\n"
-                    "    for (int i = 0; i < $L; i++) a[i] = first + i;\n"
-                    "    return *(const @$V *)a;\n"
+                    "    return first + (@$V){$Z};\n"
                     "}"},
 };
 
@@ -401,18 +399,23 @@ static void types(struct helpers *h, int lanes)
 void helpers_vector(struct helpers *h, int lanes)
 {
     const char *n = arena_printf(h->arena, "%d", lanes);
+    struct text numbers = text_new(h->arena);
+    for (int i = 0; i < lanes; i++) text_put(&numbers, i ? ", %d" : "%d", i);
+    const struct token own[] = {{'L', n}, {'Z', numbers.at}};
     types(h, lanes);
     helpers_add_form(h, "sol_splat_i32x$L", "@HELPER @i32x$L sol_splat_i32x$L(int32_t s) { return s - (@i32x$L){0}; }",
-                     1, &(struct token){'L', n});
+                     1, own);
+    helpers_add_form(h, "sol_iota_i32x$L", "@HELPER @i32x$L sol_iota_i32x$L(void) { return (@i32x$L){$Z}; }", 2, own);
     for (enum compute k = C_F32; k <= C_I64; k++) {
         const struct compute_def *d = compute_def(k);
         struct token t[10] = {{'L', n},
                               {'V', arena_printf(h->arena, "%sx%d", d->name, lanes)},
                               {'I', arena_printf(h->arena, "%sx%d", d->mask, lanes)},
-                              {'S', d->type}};
+                              {'S', d->type},
+                              own[1]};
         add(h, ROWS(vector_helpers), t, 4);
         if (k == C_I64)
-            add(h, ROWS(int_helpers), t, 4);
+            add(h, ROWS(int_helpers), t, 5);
         else
             add(h, ROWS(float_helpers), t, 4);
         if (k != C_I64) extremes(h, t, 4, lanes, k);
