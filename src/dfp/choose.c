@@ -108,7 +108,10 @@ static void expr_cost(struct weigh *w, int32_t node)
     }
     see_cost(w, node);
     switch (loops->ex.at[node].kind) {
+    case EX_TEST: expr_cost(w, loops->ex.at[node].a); break;
     case EX_CALL:
+    case EX_AND:
+    case EX_OR:
         for (int32_t i = loops->ex.at[node].a; i; i = loops->ex.at[i].next) expr_cost(w, i);
         break;
     case EX_READ:
@@ -119,6 +122,7 @@ static void expr_cost(struct weigh *w, int32_t node)
     case EX_SUB:
     case EX_MUL:
     case EX_DIV:
+    case EX_CMP:
         expr_cost(w, loops->ex.at[node].a);
         if (loops->ex.at[node].b) expr_cost(w, loops->ex.at[node].b);
         break;

@@ -353,49 +353,14 @@ static void lanes_group(struct making *m, struct print_tasks *t)
 
 /* -- printing a group statement by statement */
 
-/* Is the group one scalar recurrence in each row of the last loop over tasks? */
-static bool is_recurrence(const struct making *m, const struct print_tasks *t)
-{
-    const struct dfp *d = &m->d;
-    const struct print_group *g = m->now;
-    const struct loops_stmt *s = &d->loops->stmts.at[g->first];
-    if (d->items || g->n != 1 || !s->scan_step || s->nout != 1 || !t->n || !t->low[t->n - 1]) return false;
-    if (d->loops->tensors.at[s->out[0]].role == LOOPS_TEMP || rewrite_has_reduction(d->loops, s->value)) return false;
-    return !(stmt_ivars(d->loops, s) & ~(g->shared | bit(s->scan_ivar)));
-}
-
-/* An element waits for the one before, so a few rows advance side by side. More would meet in the cache: rows are often
- * a power of two apart. */
-static void recurrences(struct making *m, const struct print_tasks *t)
-{
-    enum { ROWS = 4 };
-    struct dfp *d = &m->d;
-    const struct loops_stmt *s = &d->loops->stmts.at[m->now->first];
-    const int row = t->ivar[t->n - 1];
-    const char *name = d->loops->ivars.at[row].name;
-    const int64_t size = d->loops->ivars.at[row].size;
-    text_line(d->p.out, "int64_t %s = %s;", name, t->low[t->n - 1]);
-    for (int rows = size_lt(size, ROWS) ? 1 : ROWS; rows >= 1; rows = rows > 1) {
-        text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, rows, t->high[t->n - 1], name, rows);
-        nest_scan(&d->p, s);
-        for (int q = 0; q < rows; q++) {
-            d->ivars[row] = (struct print_ivar){true, name, q, 0, size_sub(size, rows)};
-            dfp_row_statement(d, s, m->now->shared | bit(s->scan_ivar));
-        }
-        text_close(d->p.out, "}");
-        text_close(d->p.out, "}");
-    }
-    d->ivars[row].known = false;
-}
-
 static void rows_group(struct making *m, struct print_tasks *t)
 {
     struct dfp *d = &m->d;
     const struct print_group *g = m->now;
-    const bool recurrence = is_recurrence(m, t);
+    const bool recurrence = dfp_is_recurrence(d, g, t);
     int opened = 0;
     for (int i = 0; i < t->n - recurrence; i++) opened += tasks_loop(&d->p, t, i);
-    if (recurrence) recurrences(m, t);
+    if (recurrence) dfp_recurrence(d, g, t);
     if (!d->items) print_locals(d->p.out, d->pl, g);
     for (int s = g->first, n; s < g->first + g->n && !recurrence; s += n) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];

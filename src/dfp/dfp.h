@@ -138,6 +138,9 @@ void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
 void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k);
 /* The outermost reductions in a value, at most `room`. Returns their number. */
 int dfp_reductions(const struct loops *loops, int32_t node, int32_t *out, int room);
+/* Is the group one scalar recurrence in each row of the last loop over tasks? If so: that loop, and all in it. */
+bool dfp_is_recurrence(const struct dfp *d, const struct print_group *g, const struct print_tasks *t);
+void dfp_recurrence(struct dfp *d, const struct print_group *g, const struct print_tasks *t);
 
 extern const struct solver dfp_solver;
 

@@ -123,6 +123,9 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
         return SAY(p, "@sol_splat_%sx%d(-(%s))", compute_def(k)->mask, p->lanes, print_condition(p, node));
     if (e.kind == EX_TEST) return expr_mask(p, e.a, k);
     if (e.kind == EX_CMP) {
+        const struct ex *value = print_ex(p, e.a), *zero = print_ex(p, e.b);
+        const bool condition = value->kind == EX_TEST || expr_is_condition(value);
+        if (e.op == CMP_NE && condition && zero->kind == EX_INT && !zero->u.i) return expr_mask(p, e.a, k);
         const char *bytes = byte_mask(p, &e, k);
         if (bytes) return bytes;
         const char *positions = position_mask(p, &e, k);
