@@ -79,11 +79,20 @@ static bool is_plain(const struct loops *loops, int32_t index)
     return ex_affine(loops, index, &f) && (f.n == 0 || (f.n == 1 && (f.coef[0] == 1 || f.coef[0] == -1)));
 }
 
+/* A product in which each factor is used again for another result: a matrix product, not a weighted sum. */
+static bool uses_again(const struct loops *loops, int32_t node)
+{
+    if (!ex_is_contraction(loops, node)) return false;
+    const struct ex *red = &loops->ex.at[node], *body = &loops->ex.at[red->b];
+    const uint64_t a = ex_ivars(loops, body->a) & ~red->u.bound, b = ex_ivars(loops, body->b) & ~red->u.bound;
+    return (a & ~b) && (b & ~a);
+}
+
 static void see_gain(void *user, int32_t node)
 {
     struct gain *g = user;
     const struct ex *e = &g->loops->ex.at[node];
-    g->found |= ex_is_contraction(g->loops, node);
+    g->found |= uses_again(g->loops, node);
     const struct sol_tensor *t = e->kind == EX_READ ? g->loops->tensors.at[e->tensor].user : NULL;
     int d = 0;
     for (int32_t i = t ? e->a : 0; i; i = g->loops->ex.at[i].next, d++) {
