@@ -229,7 +229,10 @@ static void reorder_inputs(struct reorders *r)
     for (int i = 0; i < p->g->inputs.n; i++) {
         struct sol_tensor *t = p->g->inputs.at[i];
         char purpose[SOL_MAX_DIMS];
-        if (!plan_allocation(p, t)->readers || !purposes_from_readers(t, purpose)) continue;
+        int8_t order[SOL_MAX_DIMS];
+        if (!plan_allocation(p, t)->readers) continue;
+        if (!purposes_from_readers(t, purpose)) own_purposes(t, purpose); /* of a gradient: those of the result */
+        if (!natural_order(purpose, t->ndim, order)) continue;
         for (int program = PROGRAM_FORWARD; program < PROGRAMS; program++) reorder_for(r, program, t, purpose);
     }
 }
