@@ -47,7 +47,7 @@ def special(*shape: int) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("n", [1, 2, 15, 33, 70])
+@pytest.mark.parametrize("n", [1, 33, 70])
 def test_comparisons_of_positions(n: int) -> None:
     x = special(3, n, 2 * n + 1)
     check(torch.tril, x)
@@ -56,7 +56,7 @@ def test_comparisons_of_positions(n: int) -> None:
     check(lambda i: F.one_hot(i, n), torch.arange(n).flip(0), backward=False)
 
 
-@pytest.mark.parametrize("n", [2, 3, 17, 31, 56, 66])
+@pytest.mark.parametrize("n", [2, 17, 66])
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 def test_borders(n: int, mode: str) -> None:
     x = special(2, 3, n + 1, n)
@@ -64,7 +64,7 @@ def test_borders(n: int, mode: str) -> None:
     check(lambda x: F.pad(x, (n - 1, 1, 0, n - 1), mode), x, tolerance=1e-6)
 
 
-@pytest.mark.parametrize("n", [1, 8, 16, 24, 48, 64, 100])
+@pytest.mark.parametrize("n", [1, 24, 64])
 def test_moduli(n: int) -> None:
     x = special(3, 2, n)
     check(lambda x: x.repeat(1, 2, 3), x, tolerance=1e-6)
@@ -72,8 +72,8 @@ def test_moduli(n: int) -> None:
     check(lambda x: x.reshape(3, -1).repeat(2, 2).roll(16, 1), x, tolerance=1e-6)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 4, 5, 18, 35])
-@pytest.mark.parametrize("n", [1, 2, 19])
+@pytest.mark.parametrize("rows", [1, 5, 18])
+@pytest.mark.parametrize("n", [1, 19])
 def test_recurrences_in_rows(rows: int, n: int) -> None:
     x = special(rows, n) if n > 2 else torch.randn(rows, n)
     check(lambda x: x.cumsum(-1), x, backward=False, tolerance=1e-6)
@@ -90,14 +90,14 @@ def test_extremes_of_columns(shape: tuple[int, int]) -> None:
     check(lambda x: (x == x.amax(0)).sum(0).float() * x.amin(0), x, tolerance=1e-6)
 
 
-TYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+TYPES = [torch.float32, torch.float64, torch.int64, torch.uint8]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("mode", ["sum", "prod", "amax", "amin"])
 def test_scatters(dtype: torch.dtype, mode: str) -> None:
     """Repeated indices, lines longer than a block, lines whose indices are all equal."""
-    for n in (1, 37, 300):
+    for n in (1, 300):
         x, u = (torch.randint(0, 9, (11, n)).to(dtype) for _ in range(2))
         for i in (torch.randint(11, (11, n)), torch.randint(11, (11, 1)).expand(11, n)):
             check(lambda x, i, u: x.scatter_reduce(0, i, u, mode), x, i, u, backward=False, tolerance=1e-6)
@@ -130,7 +130,7 @@ def test_index_put_and_add() -> None:
         fast(x, i + 20, torch.randn(50, 7, 33))
 
 
-@pytest.mark.parametrize("n", [1, 7, 256, 5000])
+@pytest.mark.parametrize("n", [1, 5000])
 def test_counts(n: int) -> None:
     x = torch.randint(9, (n,))
     fast = sol.optimize(Of(lambda x: torch.bincount(x, minlength=12)), x)
@@ -142,7 +142,7 @@ def test_counts(n: int) -> None:
     check(lambda x, w: torch.bincount(x, w, 9), x, torch.randn(n), backward=False, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("k", [1, 5, 16, 63])
+@pytest.mark.parametrize("k", [5, 63])
 def test_first_of_many(k: int) -> None:
     for x in (torch.randn(7, 1000), torch.randint(9, (3, 200)).float(), special(2, 64)):
         for largest in (True, False):
