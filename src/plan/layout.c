@@ -94,11 +94,14 @@ static void see_gain(void *user, int32_t node)
     const struct ex *e = &g->loops->ex.at[node];
     g->found |= uses_again(g->loops, node);
     const struct sol_tensor *t = e->kind == EX_READ ? g->loops->tensors.at[e->tensor].user : NULL;
-    int d = 0;
+    int d = 0, pixels = 0;
+    bool window = false;
     for (int32_t i = t ? e->a : 0; i; i = g->loops->ex.at[i].next, d++) {
         const char purpose = t->role == TENSOR_INPUT ? g->input[t->index][d] : t->dim[d].purpose;
-        g->found |= purpose == 'P' && !is_plain(g->loops, i);
+        pixels += purpose == 'P' && t->dim[d].size != 1;
+        window |= purpose == 'P' && !is_plain(g->loops, i);
     }
+    g->found |= window && pixels > 1; /* in one dimension, pixels are the longest runs */
 }
 
 static bool gains_from_channels_last(const struct plan *p)
