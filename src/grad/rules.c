@@ -329,6 +329,10 @@ static sol_status rule_put(struct rule_call *c)
         TRY(put_again(c, c->d[0], nothing, "none", &c->out_d[0]));
     }
     if (!c->want[u]) return SOL_OK;
+    if (attrs_int(&c->l->attrs, "skip", 0, 0))
+        return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED,
+                        "gradient of layer '%s' (%s): there is none for u where indices are skipped (skip=1)",
+                        c->l->name, c->l->def->name);
     TRY(picked(c, c->d[0], &d));
     return put_back(c, d, &c->out_d[u]);
 }

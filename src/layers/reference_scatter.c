@@ -87,9 +87,10 @@ static void join(const struct reference *a, const struct line *l)
 
 /* -- the places that the indices name */
 
-/* A walk over all dimensions but the last: offsets in what is read and written, and in the index tensors. */
+/* A walk over all dimensions but the last: offsets in what is read and written, and in the index tensors. k: the place
+ * in the line. */
 struct walk {
-    int64_t at[REFERENCE_DIMS], from, to, index[REFERENCE_DIMS];
+    int64_t at[REFERENCE_DIMS], from, to, index[REFERENCE_DIMS], k;
 };
 
 static void step(const struct reference *a, int ndim, struct walk *w)
@@ -106,7 +107,7 @@ static void step(const struct reference *a, int ndim, struct walk *w)
 }
 
 /* Indices of one tensor along a line: element k of the data, `by` apart. Negative ones count from `below`. They are
- * added to places, or, without a tensor before, to `start`, `step` further for each. */
+ * added to places, or to `start`, `step` further for each. */
 struct indices {
     const struct reference_index *x;
     const char *data;
@@ -158,25 +159,25 @@ static int64_t bytes_of(int type)
     }
 }
 
-/* What index tensor i says from element k of a line on. */
-static struct indices indices_at(const struct reference *a, const struct walk *w, char *const *p, int i, int64_t k)
+/* What index tensor i says from the place in the line on. */
+static struct indices indices_at(const struct reference *a, const struct walk *w, char *const *p, int i)
 {
     const struct reference_index *x = &a->index[i];
-    const int64_t by = x->stride[a->ndim - 1], first = x->offset + w->index[i] + k * by, step = a->to[a->ndim - 1];
-    return (struct indices){x,   p[x->input] + first * bytes_of(x->type), by, a->skip ? 0 : x->limit, w->to + k * step,
-                            step};
+    const int64_t by = x->stride[a->ndim - 1], first = x->offset + w->index[i] + w->k * by, step = a->to[a->ndim - 1];
+    return (struct indices){
+        x, p[x->input] + first * bytes_of(x->type), by, a->skip ? 0 : x->limit, w->to + w->k * step, step};
 }
 
-/* The places of up to n elements of a line, from element k on. Returns how many have one; fewer: the next one's index
+/* The places of up to n elements of a line. Returns how many have one; fewer: the next one's index
  * is `bad`. */
-static int64_t find(const struct reference *a, const struct walk *w, char *const *p, int64_t k, int64_t n,
-                    int64_t *place, struct reference_bad *out_bad)
+static int64_t find(const struct reference *a, const struct walk *w, char *const *p, int64_t n, int64_t *place,
+                    struct reference_bad *out_bad)
 {
-    for (int64_t j = 0; j < n && !a->nindex; j++) place[j] = w->to + (k + j) * a->to[a->ndim - 1];
+    for (int64_t j = 0; j < n && !a->nindex; j++) place[j] = w->to + (w->k + j) * a->to[a->ndim - 1];
     for (int i = 0; i < a->nindex; i++) {
-        const struct indices of = indices_at(a, w, p, i, k);
+        const struct indices of = indices_at(a, w, p, i);
         const int64_t good = find_places(&of, i > 0, n, place);
-        if (good < n)
+        if (good < n && !a->skip)
             *out_bad = (struct reference_bad){reference_integer(of.x->type, of.data, good * of.by), of.x->limit};
         n = good;
     }
@@ -189,31 +190,32 @@ static int64_t find(const struct reference *a, const struct walk *w, char *const
 static bool is_row(const struct reference *a, const struct walk *w, char *const *p)
 {
     for (int i = 0; i < a->nindex; i++) {
-        const struct indices of = indices_at(a, w, p, i, 0);
+        const struct indices of = indices_at(a, w, p, i);
         const int64_t bytes = bytes_of(of.x->type), others = (a->shape[a->ndim - 1] - 1) * bytes;
         if (of.by && (of.by != 1 || memcmp(of.data, of.data + bytes, (size_t)others) != 0)) return false;
     }
     return true;
 }
 
-static bool scatter_line(const struct reference *a, const struct walk *w, char *const *p, struct reference_bad *out_bad)
+static bool scatter_line(const struct reference *a, struct walk *w, char *const *p, struct reference_bad *out_bad)
 {
     enum { CHUNK = 256 };
     const int d = a->ndim - 1;
     const bool row = is_row(a, w, p);
-    int64_t place[CHUNK], k = 0;
-    while (k < a->shape[d]) {
-        const int64_t left = a->shape[d] - k, n = row ? 1 : left < CHUNK ? left : CHUNK;
-        const int64_t good = find(a, w, p, k, n, place, out_bad);
+    int64_t place[CHUNK];
+    while (w->k < a->shape[d]) {
+        const int64_t left = a->shape[d] - w->k, n = row ? 1 : left < CHUNK ? left : CHUNK;
+        const int64_t good = find(a, w, p, n, place, out_bad);
         if (good < n && !a->skip) return false;
         join(a, &(struct line){.n = row ? good * left : good,
                                .di = a->to[d],
                                .dj = a->from[d],
                                .place = row ? NULL : place,
                                .y = p[a->nin] + (row && good ? place[0] : 0) * a->bytes,
-                               .u = p[a->values] + (w->from + k * a->from[d]) * a->bytes});
-        k += row ? left : good < n ? good + 1 : n; /* behind an index that is skipped */
+                               .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
+        w->k += row ? left : good < n ? good + 1 : n; /* behind an index that is skipped */
     }
+    w->k = 0;
     return true;
 }
 
