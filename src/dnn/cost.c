@@ -102,17 +102,25 @@ static bool from_memory(const struct target *t, double bytes)
     return bytes > (double)t->l3 * 0.75;
 }
 
+/* The bytes that a core reads from L2 in a cycle. One that multiplies one vector in a cycle, not two (AVX-512 on Zen
+ * 4), has data paths of half a vector. */
+static double l2_bytes(const struct target *t)
+{
+    return constants.l2 * (t->fma && t->fma_pipes < 1.5 ? 0.5 : 1);
+}
+
 static double tile_cycles(const struct blocking *b, double pixels)
 {
     const struct target *t = b->target;
-    const double fmas = pixels * b->vectors, loads = pixels * (conflicts(b, pixels) ? 2 : 1) + b->vectors;
+    const double fmas = pixels * b->vectors, loads = pixels + b->vectors;
     double step = fmas / t->fma_pipes;
-    if (b->group >= 0) step = MAX(step, fmas * 0.75); /* shuffles */
+    if (conflicts(b, pixels)) step = MAX(step, pixels * LINE / constants.l2); /* a line for each pixel */
+    if (b->group >= 0) step = MAX(step, fmas * 0.75);                         /* shuffles */
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
     step *= scattered(b);
     const bool far = crowded(b);
-    const double weights = b->vectors * (double)t->vector_bytes / (far ? constants.l3 : constants.l2) +
+    const double weights = b->vectors * (double)t->vector_bytes / (far ? constants.l3 : l2_bytes(t)) +
                            (far && from_memory(t, weight_bytes(b)) ? constants.row : 0);
     if (far) /* each access is a page or more away: latency is not hidden */
         step = MAX(step, weights) + constants.waits * MIN(step, weights);
