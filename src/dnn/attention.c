@@ -8,18 +8,18 @@
 enum { P_VECTORS };
 
 /* How many accumulators a tile has room for: a broadcast, the vectors of queries, and without FMA a product. */
-static int tile_rows(const struct target *t, int vectors)
+int attention_tile_rows(const struct target *t, int vectors)
 {
     return (t->registers - (t->fma ? 1 : 2) - vectors) / vectors;
 }
 
-static void shape(struct attention *a, int vectors)
+void attention_shape(struct attention *a, int vectors, int most)
 {
     const int64_t keys = MAX(1, size_hint(a->loops->ivars.at[a->s].size));
-    const int64_t blocks = (keys + KEYS - 1) / KEYS, block = (keys + blocks - 1) / blocks;
+    const int64_t blocks = (keys + most - 1) / most, block = (keys + blocks - 1) / blocks;
     a->vectors = vectors;
     a->queries = vectors * a->lanes;
-    a->rows = tile_rows(a->target, vectors);
+    a->rows = attention_tile_rows(a->target, vectors);
     a->keys = (int)((block + a->rows - 1) / a->rows * a->rows);
 }
 
@@ -38,7 +38,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     for (int vectors = 1; vectors <= 3; vectors++) {
         struct variant v = {.p = {vectors}};
         if (!variant_wanted(sc, &v)) continue;
-        shape(&a, vectors);
+        attention_shape(&a, vectors, KEYS);
         v.cost = cost_attention(&a);
         v.text = arena_printf(sc->arena, "q%d k%d", a.queries, a.keys);
         variants_add(&list, &v);
@@ -53,7 +53,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     const char *why = "";
     if (!attention_find(sc, c, &a, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "attention: %s", why);
-    shape(&a, v->p[P_VECTORS]);
+    attention_shape(&a, v->p[P_VECTORS], KEYS);
     attention_print(&a, out);
     return SOL_OK;
 }

@@ -47,10 +47,54 @@ struct attention {
     int lanes, vectors, queries, rows, keys;
 };
 
+#define ATTENTION_MOST_DEPTH 640 /* elements of D and E: more is a long sum, and needs much scratch memory */
+
+/* The gradient, also found by structure, with d the gradient of y:
+ *
+ *   p[.. T S] = e(sum[D] q k) and r[.. T S] = h(p, sum[E] d[.. T E] * v[.. S E]), element by element
+ *   dv[.. S F] = sum[T] p * d[.. T F]; dk[.. S C] = sum[T] r * q[.. T C]; dq[.. T C] = sum[S] r * k[.. S C] */
+enum { ATTENTION_DV, ATTENTION_DK, ATTENTION_DQ, ATTENTION_SUMS };
+#define ATTENTION_ROWS 8
+struct attention_grad {
+    struct attention a; /* score: p with a read of `scored`; guard: where p and r are not 0; store: none */
+    struct attention_factor d;
+    int gained, weight;          /* tensors, whose reads in r replace the sum over E, and p */
+    int32_t r;                   /* as an expression of them */
+    int32_t p_inside, r_inside;  /* the same where the guard holds */
+    int sum[ATTENTION_SUMS];     /* tensors, whose reads in `store` replace the sums */
+    int column[ATTENTION_SUMS];  /* the index variables F and C of the results */
+    int32_t row[ATTENTION_ROWS]; /* reads in p and r that differ between queries, but not between keys */
+    int nrow, nstore;
+    struct {
+        int of; /* which of the sums */
+        struct attention_store to;
+    } store[ATTENTION_STORES];
+};
+
 /* attention_find.c. False: *out_why says why not. */
 bool attention_find(const struct solver_context *sc, const struct cluster *c, struct attention *out,
                     const char **out_why);
-/* attention_print.c */
+/* attention_grad_find.c */
+bool attention_grad_find(const struct solver_context *sc, const struct cluster *c, struct attention_grad *out,
+                         const char **out_why);
+/* attention_print.c, attention_grad_print.c */
 void attention_print(struct attention *a, struct kernel *out);
+void attention_grad_print(struct attention_grad *g, struct kernel *out);
+int64_t attention_grad_tasks(const struct attention_grad *g);
+/* attention.c: sizes of a block of queries that are `vectors` vectors, and of about `keys` keys */
+void attention_shape(struct attention *a, int vectors, int keys);
+int attention_tile_rows(const struct target *t, int vectors);
+
+/* -- attention_find.c: what both kinds look for */
+struct attention_expanding {
+    const struct loops_stmt **writer; /* by tensor: the statement that is expanded where it is read; NULL: none */
+    bool bad;
+};
+int32_t attention_expand(void *expanding, struct loops *loops, int32_t node); /* for ex_map */
+int attention_only(uint64_t set);
+int32_t attention_sum_of(const struct loops *loops, int32_t value);
+bool attention_factor_of(struct attention *a, int32_t node, int row, int column, struct attention_factor *out);
+bool attention_calls(const struct loops *loops, int32_t node, const char *name, int32_t *arg);
+int32_t attention_untested(const struct loops *loops, int32_t cond);
 
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define FAIL(...) return *why = __VA_ARGS__, false
-#define MOST_DEPTH 640 /* elements of D and E: more is a long sum, and needs much scratch memory */
 
 static const struct ex *at(const struct loops *loops, int32_t node)
 {
@@ -19,17 +18,12 @@ static bool has(uint64_t set, int ivar)
 }
 
 /* The only index variable of a set; -1: there are none or several. */
-static int only(uint64_t set)
+int attention_only(uint64_t set)
 {
     return set && !(set & (set - 1)) ? __builtin_ctzll(set) : -1;
 }
 
 /* -- expanding statements */
-
-struct expanding {
-    const struct loops_stmt **writer; /* by tensor: the statement that is expanded where it is read; NULL: none */
-    bool bad;
-};
 
 static bool same_list(const struct loops *loops, int32_t a, int32_t b)
 {
@@ -38,9 +32,9 @@ static bool same_list(const struct loops *loops, int32_t a, int32_t b)
     return !a && !b;
 }
 
-static int32_t expand(void *user, struct loops *loops, int32_t node)
+int32_t attention_expand(void *user, struct loops *loops, int32_t node)
 {
-    struct expanding *x = user;
+    struct attention_expanding *x = user;
     const struct ex *e = at(loops, node);
     const struct loops_stmt *w = e->kind == EX_READ ? x->writer[e->tensor] : NULL;
     if (!w) return node;
@@ -73,19 +67,19 @@ static void see_sum(void *user, int32_t node)
 }
 
 /* The only reduction of an expression, if it is sum[one index variable] x * y; 0: it is something else. */
-static int32_t product_sum(const struct loops *loops, int32_t value)
+int32_t attention_sum_of(const struct loops *loops, int32_t value)
 {
     struct hunt h = {.loops = loops};
     ex_walk(loops, value, see_reduction, &h);
     if (h.n != 1) return 0;
     const struct ex *e = at(loops, h.found);
-    const bool sum = e->op == RED_SUM && !e->a && only(e->u.bound) >= 0;
+    const bool sum = e->op == RED_SUM && !e->a && attention_only(e->u.bound) >= 0;
     return sum && at(loops, e->b)->kind == EX_MUL ? h.found : 0;
 }
 
 /* The strides of a factor along two index variables, each of which has indices of its own. The other indices follow
  * from the batch. */
-static bool factor(struct attention *a, int32_t node, int row, int column, struct attention_factor *out)
+bool attention_factor_of(struct attention *a, int32_t node, int row, int column, struct attention_factor *out)
 {
     const struct ex *e = at(a->loops, node);
     *out = (struct attention_factor){.node = node, .tensor = e->tensor};
@@ -111,7 +105,7 @@ static bool is_read_of(const struct loops *loops, int32_t node, int tensor)
 }
 
 /* The arguments of a call of function `name`, at most three; false: it is no such call. */
-static bool is_call(const struct loops *loops, int32_t node, const char *name, int32_t *arg)
+bool attention_calls(const struct loops *loops, int32_t node, const char *name, int32_t *arg)
 {
     const struct ex *e = at(loops, node);
     if (e->kind != EX_CALL || e->op != math_row(name)) return false;
@@ -119,7 +113,7 @@ static bool is_call(const struct loops *loops, int32_t node, const char *name, i
     return true;
 }
 
-static int32_t untested(const struct loops *loops, int32_t cond)
+int32_t attention_untested(const struct loops *loops, int32_t cond)
 {
     return at(loops, cond)->kind == EX_TEST ? at(loops, cond)->a : cond;
 }
@@ -130,8 +124,8 @@ static bool is_row(const struct loops *loops, int32_t node, int tensor, double v
     int32_t arg[4] = {0};
     *out_guarded = false;
     if (is_read_of(loops, node, tensor)) return true;
-    if (!is_call(loops, node, "where", arg) || !is_read_of(loops, arg[2], tensor)) return false;
-    const struct ex *cmp = at(loops, untested(loops, arg[0]));
+    if (!attention_calls(loops, node, "where", arg) || !is_read_of(loops, arg[2], tensor)) return false;
+    const struct ex *cmp = at(loops, attention_untested(loops, arg[0]));
     const int32_t number = cmp->b;
     double found = at(loops, number)->kind == EX_REAL ? at(loops, number)->u.r : (double)at(loops, number)->u.i;
     const int32_t inner = at(loops, number)->kind == EX_NEG ? at(loops, number)->a : 0;
@@ -148,11 +142,11 @@ static bool is_weight(const struct attention *a, int32_t node, int32_t score, bo
     int32_t arg[4] = {0};
     bool guarded;
     if (a->guard) {
-        if (!is_call(loops, node, "where", arg) || !ex_is_zero(loops, arg[2])) return false;
-        if (!ex_equal(loops, untested(loops, arg[0]), untested(loops, a->guard))) return false;
+        if (!attention_calls(loops, node, "where", arg) || !ex_is_zero(loops, arg[2])) return false;
+        if (!ex_equal(loops, attention_untested(loops, arg[0]), attention_untested(loops, a->guard))) return false;
         node = arg[1];
     }
-    if (!is_call(loops, node, "exp", arg) || at(loops, arg[0])->kind != EX_SUB) return false;
+    if (!attention_calls(loops, node, "exp", arg) || at(loops, arg[0])->kind != EX_SUB) return false;
     const struct ex *e = at(loops, arg[0]);
     if (!ex_equal(loops, e->a, score) || !is_row(loops, e->b, a->m, -INFINITY, &guarded)) return false;
     *out_whole = !guarded;
@@ -175,7 +169,7 @@ static bool find_softmax(struct attention *a, int *out_stmt, const char **why)
         a->z = s->out[1];
         a->row_index = s->index;
         a->batch = stmt_ivars(a->loops, s);
-        a->s = only(e->u.bound);
+        a->s = attention_only(e->u.bound);
         a->guard = e->a;
     }
     if (n != 1 || a->s < 0) FAIL("not one softmax along one index variable");
@@ -186,14 +180,14 @@ static bool find_softmax(struct attention *a, int *out_stmt, const char **why)
 static bool find_scores(struct attention *a, int32_t score, const char **why)
 {
     struct loops *loops = a->loops;
-    const int32_t sum = product_sum(loops, score);
+    const int32_t sum = attention_sum_of(loops, score);
     if (!sum) FAIL("the scores are not computed from one sum of products");
     const struct ex e = *at(loops, sum);
     const int32_t one = at(loops, e.b)->a, two = at(loops, e.b)->b;
     const bool swap = has(ex_ivars(loops, one), a->s);
     const int32_t q = swap ? two : one, k = swap ? one : two;
     if (at(loops, q)->kind != EX_READ || at(loops, k)->kind != EX_READ) FAIL("the scores are no sum of two reads");
-    a->d = only(e.u.bound);
+    a->d = attention_only(e.u.bound);
     a->q.node = q;
     a->k.node = k;
     const uint64_t in_q = ex_ivars(loops, q), in_k = ex_ivars(loops, k);
@@ -226,7 +220,7 @@ static bool find_values(struct attention *a, const struct loops_stmt *s, int32_t
     if (whole && guarded) FAIL("rows without a key are not defined alike");
     a->v.node = v;
     a->mixed = loops_tensor(loops, "mixed", LOOPS_TEMP, a->dtype, 1, (int64_t[]){1});
-    a->e = only(stmt_ivars(loops, s) & ~a->batch);
+    a->e = attention_only(stmt_ivars(loops, s) & ~a->batch);
     if (a->e < 0 || !has(ex_ivars(loops, v), a->s)) FAIL("the values have no dimension of their own");
     loops_set_tensor(
         loops, a->mixed,
@@ -255,12 +249,12 @@ static bool sort_ivars(struct attention *a, const char **why)
                    in_v = ex_ivars(loops, a->v.node) & ~bit(a->s) & ~bit(a->e),
                    in_q = ex_ivars(loops, a->q.node) & ~bit(a->t) & ~bit(a->d);
     if ((in_k | in_v | in_q) & ~a->batch) FAIL("a factor has a dimension that the result lacks");
-    if (!factor(a, a->q.node, a->t, a->d, &a->q) || !factor(a, a->k.node, a->s, a->d, &a->k) ||
-        !factor(a, a->v.node, a->s, a->e, &a->v))
+    if (!attention_factor_of(a, a->q.node, a->t, a->d, &a->q) || !attention_factor_of(a, a->k.node, a->s, a->d, &a->k) ||
+        !attention_factor_of(a, a->v.node, a->s, a->e, &a->v))
         FAIL("an index is not affine or comes from data");
     for (int i = 0; i < 2; i++) {
         const int64_t size = loops->ivars.at[i ? a->e : a->d].size;
-        if (size_varies(size) || size > MOST_DEPTH) FAIL("too many elements of a key or a value");
+        if (size_varies(size) || size > ATTENTION_MOST_DEPTH) FAIL("too many elements of a key or a value");
     }
     return true;
 }
@@ -302,14 +296,14 @@ static bool find_statements(struct attention *a, const char **why)
     struct loops *loops = a->loops;
     const int n = loops->stmts.n;
     struct loops_stmt *made = NEW_ARRAY(a->arena, struct loops_stmt, n + 1);
-    struct expanding x = {.writer = NEW_ARRAY(a->arena, const struct loops_stmt *, loops->tensors.n + 8)};
+    struct attention_expanding x = {.writer = NEW_ARRAY(a->arena, const struct loops_stmt *, loops->tensors.n + 8)};
     int softmax = 0;
     int32_t score = 0;
     uint64_t over = 0;
     if (!find_softmax(a, &softmax, why)) return false;
     for (int i = 0; i < n; i++) {
         made[i] = loops->stmts.at[i];
-        made[i].value = ex_map(loops, made[i].value, expand, &x);
+        made[i].value = ex_map(loops, made[i].value, attention_expand, &x);
         if (x.bad) FAIL("a statement reads another one at other indices");
         if (i == softmax) {
             score = at(loops, made[i].value)->b;

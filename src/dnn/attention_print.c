@@ -3,32 +3,19 @@
  * too, and nothing is added up across a vector. Keys come in blocks. Each block's weights are exp(score - m) with the
  * largest score m so far; when it grows, what was added up before is multiplied by exp(old m - new m) (Milakov and
  * Gimelshein, 2018). Blocks of keys that the guard excludes for all queries of a task are skipped. */
-#include "dnn/attention.h"
+#include "dnn/attention_print.h"
 
-#include "dnn/problem.h"
-#include "print/print.h"
-
-#define SAY(...) arena_printf(a->arena, __VA_ARGS__)
-
-/* What is printed where: the hook of reads needs it. */
-struct printing {
-    struct attention *a;
-    struct print_expr p;
-    struct print_ivar ivar[LOOPS_MAX_IVARS];
-    const char *scored, *mixed; /* the values of these tensors, as text */
-};
-
-static const char *name_of(const struct attention *a, int ivar)
+const char *attention_name(const struct attention *a, int ivar)
 {
     return a->loops->ivars.at[ivar].name;
 }
 
-static int64_t size_of(const struct attention *a, int ivar)
+int64_t attention_size(const struct attention *a, int ivar)
 {
     return a->loops->ivars.at[ivar].size;
 }
 
-static const char *vector(const struct attention *a)
+const char *attention_vector(const struct attention *a)
 {
     return SAY("f%dx%d", a->dtype == SOL_F64 ? 64 : 32, a->lanes);
 }
@@ -36,12 +23,12 @@ static const char *vector(const struct attention *a)
 /* The elements of a row of values with those that fill the last vector. */
 static int64_t padded(const struct attention *a)
 {
-    return (size_of(a, a->e) + a->lanes - 1) / a->lanes * a->lanes;
+    return (attention_size(a, a->e) + a->lanes - 1) / a->lanes * a->lanes;
 }
 
 /* -- functions: sums of a few keys, or elements of values, by all queries of a block */
 
-static void put_head(struct attention *a, struct text *out, const char *head)
+void attention_put_head(struct attention *a, struct text *out, const char *head)
 {
     text_put(out, "@NOINLINE void @%s)\n{\n", head);
     out->indent++;
@@ -50,19 +37,19 @@ static void put_head(struct attention *a, struct text *out, const char *head)
     text_line(out, "(void)f;");
 }
 
-static void put_end(struct text *out)
+void attention_put_end(struct text *out)
 {
     out->indent--;
     text_put(out, "}\n\n");
 }
 
 /* The products of `rows` elements of memory, `stride` apart, with the vectors at `by`. */
-static void put_products(struct attention *a, struct text *out, int rows, const char *from, int64_t stride,
+void attention_put_products(struct attention *a, struct text *out, int rows, const char *from, int64_t stride,
                          const char *by)
 {
     struct lines lines = {out, "", out->indent, 0};
     for (int v = 0; v < a->vectors; v++)
-        text_line(out, "const @%s w%d = *(const @%s *)(%s);", vector(a), v, vector(a),
+        text_line(out, "const @%s w%d = *(const @%s *)(%s);", attention_vector(a), v, attention_vector(a),
                   text_plus(a->arena, by, v * a->lanes));
     for (int r = 0; r < rows; r++) {
         const char *one = SAY("{ const @real x_ = %s[%lld];", from, (long long)size_mul(r, stride));
@@ -72,54 +59,57 @@ static void put_products(struct attention *a, struct text *out, int rows, const 
     lines_end(&lines);
 }
 
-static void put_sums(struct attention *a, struct text *out, int rows)
+void attention_put_sums(struct attention *a, struct text *out, int rows)
 {
-    text_put(out, "    @%s ", vector(a));
+    text_put(out, "    @%s ", attention_vector(a));
     for (int i = 0; i < rows * a->vectors; i++)
         text_put(out, "%sa%d_%d = {0}", i ? ", " : "", i / a->vectors, i % a->vectors);
     text_put(out, ";\n");
 }
 
-static const char *frame(const struct attention *a)
+const char *attention_frame(const struct attention *a)
 {
     return a->varies ? "const struct sol_frame *f, " : "";
 }
 
-static void put_scores_function(struct attention *a, struct text *out, int rows)
+static void put_scores_function(struct attention *a, struct text *out, const struct attention_tile *tile, int rows)
 {
-    put_head(a, out, SAY("scores%d(%sconst @real *k, const @real *q, @real *x", rows, frame(a)));
-    put_sums(a, out, rows);
-    text_open(out, "for (int i = 0; i < %lld; i++, k += %lld, q += %d) {", (long long)size_of(a, a->d),
-              (long long)a->k.column, a->queries);
-    put_products(a, out, rows, "k", a->k.row, "q");
+    attention_put_head(a, out,
+                       SAY("%s%d(%sconst @real *k, const @real *q, @real *x", tile->name, rows, attention_frame(a)));
+    attention_put_sums(a, out, rows);
+    text_open(out, "for (int i = 0; i < %lld; i++, k += %lld, q += %d) {", (long long)tile->depth,
+              (long long)tile->from->column, a->queries);
+    attention_put_products(a, out, rows, "k", tile->from->row, "q");
     text_close(out, "}");
     for (int i = 0; i < rows * a->vectors; i++)
-        text_line(out, "*(@%s *)(%s) = a%d_%d;", vector(a), text_plus(a->arena, "x", i * a->lanes), i / a->vectors,
+        text_line(out, "*(@%s *)(%s) = a%d_%d;", attention_vector(a), text_plus(a->arena, "x", i * a->lanes), i / a->vectors,
                   i % a->vectors);
-    put_end(out);
+    attention_put_end(out);
 }
 
-static void put_values_function(struct attention *a, struct text *out, int rows)
+static void put_values_function(struct attention *a, struct text *out, const struct attention_tile *tile, int rows)
 {
-    put_head(a, out,
-             SAY("values%d(%sconst @real *v, const @real *x, int64_t n, @real *y, const @real *keep", rows, frame(a)));
-    put_sums(a, out, rows);
-    text_open(out, "for (; n > 0; n--, v += %lld, x += %d) {", (long long)a->v.row, a->queries);
-    put_products(a, out, rows, "v", a->v.column, "x");
+    attention_put_head(a, out,
+                       SAY("%s%d(%sconst @real *v, const @real *x, int64_t n, @real *y%s", tile->name, rows,
+                           attention_frame(a), tile->keep ? ", const @real *keep" : ""));
+    attention_put_sums(a, out, rows);
+    text_open(out, "for (; n > 0; n--, v += %lld, x += %d) {", (long long)tile->from->row, a->queries);
+    attention_put_products(a, out, rows, "v", tile->from->column, "x");
     text_close(out, "}");
     for (int i = 0; i < rows * a->vectors; i++) {
-        const char *y = SAY("*(@%s *)(%s)", vector(a), text_plus(a->arena, "y", i * a->lanes));
-        text_line(out, "%s = %s * *(const @%s *)(%s) + a%d_%d;", y, y, vector(a),
-                  text_plus(a->arena, "keep", i % a->vectors * a->lanes), i / a->vectors, i % a->vectors);
+        const char *y = SAY("*(@%s *)(%s)", attention_vector(a), text_plus(a->arena, "y", i * a->lanes));
+        const char *keep = SAY(" * *(const @%s *)(%s)", attention_vector(a),
+                               text_plus(a->arena, "keep", i % a->vectors * a->lanes));
+        text_line(out, "%s = %s%s + a%d_%d;", y, y, tile->keep ? keep : "", i / a->vectors, i % a->vectors);
     }
-    put_end(out);
+    attention_put_end(out);
 }
 
 /* Transposes a square of as many rows as a vector has lanes. */
-static void put_turn_function(struct attention *a, struct text *out)
+void attention_put_turn(struct attention *a, struct text *out)
 {
     const int n = a->lanes;
-    const char *type = vector(a);
+    const char *type = attention_vector(a);
     text_put(out, "@NOINLINE void @turn(const @real *x, int64_t from, @real *y, int64_t to)\n{\n");
     out->indent++;
     for (int i = 0; i < n; i++) text_line(out, "@%s r%d = *(const @%s *)(x + from * %d), s%d;", type, i, type, i, i);
@@ -135,36 +125,48 @@ static void put_turn_function(struct attention *a, struct text *out)
             text_line(out, "r%d = s%d, r%d = s%d;", i, i, i + h, i + h);
         }
     for (int i = 0; i < n; i++) text_line(out, "*(@%s *)(y + to * %d) = r%d;", type, i, i);
-    put_end(out);
+    attention_put_end(out);
 }
 
 /* Heights of tiles of keys: a full one, and those for what is left. */
 static const int rests[] = {4, 2, 1};
 
-/* The tiles of values have about equal heights; the last one may be lower. */
-static int value_rows(const struct attention *a)
+void attention_put_tiles_of_keys(struct attention *a, struct text *out, const struct attention_tile *tile)
 {
-    const int n = (int)size_of(a, a->e), tiles = (n + a->rows - 1) / a->rows;
+    put_scores_function(a, out, tile, a->rows);
+    for (int i = 0; i < COUNT_OF(rests); i++)
+        if (rests[i] < a->rows) put_scores_function(a, out, tile, rests[i]);
+}
+
+/* The tiles of values have about equal heights; the last one may be lower. */
+static int value_rows(const struct attention *a, int64_t depth)
+{
+    const int n = (int)depth, tiles = (n + a->rows - 1) / a->rows;
     return (n + tiles - 1) / tiles;
 }
 
-static void put_functions(struct attention *a, struct text *out)
+void attention_put_tiles_of_values(struct attention *a, struct text *out, const struct attention_tile *tile)
 {
-    const int rows = value_rows(a), last = (int)size_of(a, a->e) % rows;
-    text_put(out, "typedef %s @real;\n", dtype_def(a->dtype)->c_name);
-    put_turn_function(a, out);
-    put_scores_function(a, out, a->rows);
-    for (int i = 0; i < COUNT_OF(rests); i++)
-        if (rests[i] < a->rows) put_scores_function(a, out, rests[i]);
-    put_values_function(a, out, rows);
-    if (last) put_values_function(a, out, last);
+    const int rows = value_rows(a, tile->depth), last = (int)tile->depth % rows;
+    put_values_function(a, out, tile, rows);
+    if (last) put_values_function(a, out, tile, last);
+}
+
+static struct attention_tile scores_tile(const struct attention *a)
+{
+    return (struct attention_tile){"scores", &a->k, attention_size(a, a->d), false};
+}
+
+static struct attention_tile values_tile(const struct attention *a)
+{
+    return (struct attention_tile){"values", &a->v, attention_size(a, a->e), true};
 }
 
 /* -- a task */
 
 static const char *read_hook(void *user, struct print_expr *p, int32_t node)
 {
-    const struct printing *w = user;
+    const struct attention_printing *w = user;
     struct attention *a = w->a;
     const int tensor = a->loops->ex.at[node].tensor;
     const char *value = tensor == a->scored  ? w->scored
@@ -173,11 +175,11 @@ static const char *read_hook(void *user, struct print_expr *p, int32_t node)
                         : tensor == a->z     ? "z_[l_]"
                                              : NULL;
     if (!value) return NULL;
-    if (tensor == a->m || tensor == a->z) return p->lanes > 1 ? SAY("@sol_splat_%s(%s)", vector(a), value) : value;
+    if (tensor == a->m || tensor == a->z) return p->lanes > 1 ? SAY("@sol_splat_%s(%s)", attention_vector(a), value) : value;
     return p->lanes == 1 && p->lane ? SAY("%s[%s]", value, p->lane) : value;
 }
 
-static void put_pointers(struct attention *a, struct text *out)
+void attention_put_pointers(struct attention *a, struct text *out)
 {
     int n = 0;
     for (int i = 0; i < a->was->tensors.n; i++) {
@@ -195,7 +197,7 @@ static int64_t put_scratch(struct attention *a, struct text *out)
     const struct {
         const char *name;
         int64_t rows;
-    } parts[] = {{"q_", size_of(a, a->d)},
+    } parts[] = {{"q_", attention_size(a, a->d)},
                  {"y_", padded(a)},
                  {"x_", MAX(a->keys, padded(a))},
                  {"m_", 1},
@@ -213,41 +215,41 @@ static int64_t put_scratch(struct attention *a, struct text *out)
 /* Declares the index variables of the batch, digits of the task's number, and the block of queries. */
 static int64_t put_place(struct attention *a, struct text *out)
 {
-    int64_t n = size_ceil_div(size_of(a, a->t), a->queries);
+    int64_t n = size_ceil_div(attention_size(a, a->t), a->queries);
     text_line(out, "const int64_t t0_ = %s * %d;", text_enclosed(a->arena, text_modulo(a->arena, "task", n)),
               a->queries);
-    text_line(out, "const int64_t count_ = @sol_min_i64(%d, %lld - t0_);", a->queries, (long long)size_of(a, a->t));
+    text_line(out, "const int64_t count_ = @sol_min_i64(%d, %lld - t0_);", a->queries, (long long)attention_size(a, a->t));
     for (int i = a->loops->ivars.n - 1; i >= 0; i--) {
         if (!(a->batch >> i & 1)) continue;
         const char *at = text_over(a->arena, "task", n);
-        n = size_mul(n, size_of(a, i));
-        text_line(out, "const int64_t %s = %s;", name_of(a, i),
-                  text_modulo(a->arena, text_enclosed(a->arena, at), size_of(a, i)));
+        n = size_mul(n, attention_size(a, i));
+        text_line(out, "const int64_t %s = %s;", attention_name(a, i),
+                  text_modulo(a->arena, text_enclosed(a->arena, at), attention_size(a, i)));
     }
     return n;
 }
 
 /* The text of a factor's address at the first query or key, and the first element. */
-static const char *address(struct printing *w, const struct attention_factor *x)
+const char *attention_address(struct attention_printing *w, const struct attention_factor *x)
 {
     const struct attention *a = w->a;
     const struct ex *e = &a->loops->ex.at[x->node];
     for (int i = 0; i < a->loops->ivars.n; i++) w->ivar[i] = (struct print_ivar){0};
     w->ivar[a->s].known = w->ivar[a->d].known = w->ivar[a->e].known = true;
-    w->ivar[a->t] = (struct print_ivar){true, "t0_", 0, 0, size_sub(size_of(a, a->t), 1)};
+    w->ivar[a->t] = (struct print_ivar){true, "t0_", 0, 0, size_sub(attention_size(a, a->t), 1)};
     const char *at = print_offset(&w->p, x->tensor, e->a);
     w->ivar[a->s].known = w->ivar[a->d].known = w->ivar[a->e].known = w->ivar[a->t].known = false;
     return text_address(a->arena, a->loops->tensors.at[x->tensor].name, at);
 }
 
-static void put_start(struct printing *w, struct text *out)
+static void put_start(struct attention_printing *w, struct text *out)
 {
     struct attention *a = w->a;
-    const int64_t depth = size_of(a, a->d), whole = a->q.column == 1 ? depth / a->lanes * a->lanes : 0;
+    const int64_t depth = attention_size(a, a->d), whole = a->q.column == 1 ? depth / a->lanes * a->lanes : 0;
     const long long row = a->q.row, column = a->q.column;
-    text_line(out, "const @real *const first_ = %s;", address(w, &a->q));
-    text_line(out, "const @real *const k_ = %s;", address(w, &a->k));
-    text_line(out, "const @real *const v_ = %s;", address(w, &a->v));
+    text_line(out, "const @real *const first_ = %s;", attention_address(w, &a->q));
+    text_line(out, "const @real *const k_ = %s;", attention_address(w, &a->k));
+    text_line(out, "const @real *const v_ = %s;", attention_address(w, &a->v));
     text_line(out, "int64_t turned_ = 0;");
     if (whole) {
         text_open(out, "for (; turned_ + %d <= count_; turned_ += %d)", a->lanes, a->lanes);
@@ -266,12 +268,7 @@ static void put_start(struct printing *w, struct text *out)
 
 /* -- scores */
 
-struct range {
-    const char *from, *to;         /* keys that some query of the block may have */
-    const char *all_from, *all_to; /* keys that all of them have; NULL: it is not known */
-};
-
-static struct range put_range(struct printing *w, struct text *out)
+struct attention_range attention_put_range(struct attention_printing *w, struct text *out)
 {
     struct attention *a = w->a;
     const char *low[2], *high[2];
@@ -280,24 +277,24 @@ static struct range put_range(struct printing *w, struct text *out)
     text_line(out, "(void)last_;");
     for (int i = 0; i < 2; i++) {
         struct print_loops l = {0};
-        w->ivar[a->t] = (struct print_ivar){true, i ? "last_" : "t0_", 0, 0, size_sub(size_of(a, a->t), 1)};
+        w->ivar[a->t] = (struct print_ivar){true, i ? "last_" : "t0_", 0, 0, size_sub(attention_size(a, a->t), 1)};
         nest_guard(&w->p, &l, a->guard);
         nest_range(&w->p, &l, a->s, 0, &low[i], &high[i]);
         rest |= l.guard.n > 0;
     }
     w->ivar[a->t].known = false;
-    return (struct range){SAY("@sol_min_i64(%s, %s)", low[0], low[1]), SAY("@sol_max_i64(%s, %s)", high[0], high[1]),
+    return (struct attention_range){SAY("@sol_min_i64(%s, %s)", low[0], low[1]), SAY("@sol_max_i64(%s, %s)", high[0], high[1]),
                           rest ? NULL : SAY("@sol_max_i64(%s, %s)", low[0], low[1]),
                           SAY("@sol_min_i64(%s, %s)", high[0], high[1])};
 }
 
 /* One vector of scores: a sum becomes a score, or -inf outside of the guard. */
-static void put_score(struct printing *w, struct text *out, int v, bool guarded)
+static void put_score(struct attention_printing *w, struct text *out, int v, bool guarded)
 {
     struct attention *a = w->a;
-    const char *type = vector(a), *at = text_plus(a->arena, "row_", v * a->lanes);
+    const char *type = attention_vector(a), *at = text_plus(a->arena, "row_", v * a->lanes);
     struct print_expr *p = &w->p;
-    w->ivar[a->t] = (struct print_ivar){true, "t0_", v * a->lanes, 0, size_sub(size_of(a, a->t), 1)};
+    w->ivar[a->t] = (struct print_ivar){true, "t0_", v * a->lanes, 0, size_sub(attention_size(a, a->t), 1)};
     p->lanes = a->lanes;
     p->vector_ivar = a->t;
     text_open(out, "{");
@@ -318,12 +315,12 @@ static void put_score(struct printing *w, struct text *out, int v, bool guarded)
 
 static void open_keys(struct attention *a, struct text *out)
 {
-    const char *s = name_of(a, a->s);
+    const char *s = attention_name(a, a->s);
     text_open(out, "for (int64_t %s = k0_; %s < k0_ + n_; %s++) {", s, s, s);
     text_line(out, "@real *const row_ = x_ + (%s - k0_) * %d;", s, a->queries);
 }
 
-static void put_scores(struct printing *w, struct text *out, bool guarded)
+static void put_scores(struct attention_printing *w, struct text *out, bool guarded)
 {
     open_keys(w->a, out);
     for (int v = 0; v < w->a->vectors; v++) put_score(w, out, v, guarded);
@@ -331,15 +328,15 @@ static void put_scores(struct printing *w, struct text *out, bool guarded)
 }
 
 /* The same one by one, for a block that is not full: what a score reads may not exist for other queries. */
-static void put_few_scores(struct printing *w, struct text *out)
+static void put_few_scores(struct attention_printing *w, struct text *out)
 {
     struct attention *a = w->a;
-    const char *type = vector(a);
+    const char *type = attention_vector(a);
     open_keys(a, out);
     text_open(out, "for (int64_t l_ = 0; l_ < count_; l_++) {");
-    text_line(out, "const int64_t %s = t0_ + l_;", name_of(a, a->t));
+    text_line(out, "const int64_t %s = t0_ + l_;", attention_name(a, a->t));
     text_line(out, "const @real sum_ = row_[l_];");
-    text_line(out, "(void)%s;", name_of(a, a->t));
+    text_line(out, "(void)%s;", attention_name(a, a->t));
     w->scored = "sum_";
     const char *value = print_value(&w->p, a->score, a->dtype);
     if (a->guard) value = SAY("%s ? %s : -@INFINITY", print_condition(&w->p, a->guard), value);
@@ -351,12 +348,12 @@ static void put_few_scores(struct printing *w, struct text *out)
     text_close(out, "}");
 }
 
-static void put_all_scores(struct printing *w, struct text *out, const struct range *range)
+static void put_all_scores(struct attention_printing *w, struct text *out, const struct attention_range *range)
 {
     struct attention *a = w->a;
     const bool inside = a->guard && range->all_from;
     for (int v = 0; v < a->vectors; v++)
-        text_line(out, "@%s top%d_ = @sol_splat_%s(-@INFINITY);", vector(a), v, vector(a));
+        text_line(out, "@%s top%d_ = @sol_splat_%s(-@INFINITY);", attention_vector(a), v, attention_vector(a));
     if (a->score_by_query) {
         text_open(out, "if (count_ < %d) {", a->queries);
         put_few_scores(w, out);
@@ -380,22 +377,23 @@ static void put_all_scores(struct printing *w, struct text *out, const struct ra
 
 /* -- a block of keys */
 
-static void put_sums_of_keys(struct attention *a, struct text *out)
+void attention_put_sums_of_keys(struct attention *a, struct text *out, const struct attention_tile *tile,
+                                const char *from, const char *by, const char *to)
 {
     const char *f = a->varies ? "f, " : "";
     text_line(out, "int64_t i_ = 0;");
     for (int i = -1; i < COUNT_OF(rests); i++) {
         const int rows = i < 0 ? a->rows : rests[i];
         if (i >= 0 && rows >= a->rows) continue;
-        text_line(out, "for (; i_ + %d <= n_; i_ += %d) @scores%d(%sk_ + (k0_ + i_) * %lld, q_, x_ + i_ * %d);", rows,
-                  rows, rows, f, (long long)a->k.row, a->queries);
+        text_line(out, "for (; i_ + %d <= n_; i_ += %d) @%s%d(%s%s + (k0_ + i_) * %lld, %s, %s + i_ * %d);", rows, rows,
+                  tile->name, rows, f, from, (long long)tile->from->row, by, to, a->queries);
     }
 }
 
 /* Scores become weights. */
 static void put_weights(struct attention *a, struct text *out)
 {
-    const char *type = vector(a);
+    const char *type = attention_vector(a);
     for (int v = 0; v < a->vectors; v++) {
         const char *place = text_plus(a->arena, "", v * a->lanes);
         text_line(out, "const @%s old%d_ = *(const @%s *)(m_%s);", type, v, type, place);
@@ -421,46 +419,48 @@ static void put_weights(struct attention *a, struct text *out)
     }
 }
 
-static void put_sums_of_values(struct attention *a, struct text *out)
+void attention_put_sums_of_values(struct attention *a, struct text *out, const struct attention_tile *tile,
+                                  const char *from, const char *by, const char *to)
 {
-    const char *f = a->varies ? "f, " : "";
-    const int64_t n = size_of(a, a->e);
-    const int rows = value_rows(a), last = (int)(n % rows);
-    const long long step = a->v.column, row = a->v.row;
+    const char *f = a->varies ? "f, " : "", *keep = tile->keep ? ", keep_" : "";
+    const int64_t n = tile->depth;
+    const int rows = value_rows(a, n), last = (int)(n % rows);
+    const long long step = tile->from->column, row = tile->from->row;
     text_line(out, "for (int64_t i = 0; i + %d <= %lld; i += %d)", rows, (long long)n, rows);
-    text_line(out, "    @values%d(%sv_ + k0_ * %lld + i * %lld, x_, n_, y_ + i * %d, keep_);", rows, f, row, step,
-              a->queries);
+    text_line(out, "    @%s%d(%s%s + k0_ * %lld + i * %lld, %s, n_, %s + i * %d%s);", tile->name, rows, f, from, row,
+              step, by, to, a->queries, keep);
     if (last)
-        text_line(out, "@values%d(%sv_ + k0_ * %lld + %lld, x_, n_, y_ + %lld, keep_);", last, f, row,
-                  (long long)size_mul(n - last, step), (long long)((n - last) * a->queries));
+        text_line(out, "@%s%d(%s%s + k0_ * %lld + %lld, %s, n_, %s + %lld%s);", tile->name, last, f, from, row,
+                  (long long)size_mul(n - last, step), by, to, (long long)((n - last) * a->queries), keep);
 }
 
-static void put_blocks(struct printing *w, struct text *out)
+static void put_blocks(struct attention_printing *w, struct text *out)
 {
     struct attention *a = w->a;
-    const struct range range = put_range(w, out);
+    const struct attention_range range = attention_put_range(w, out);
     text_line(out, "const int64_t from_ = %s, to_ = %s;", range.from, range.to);
     if (a->guard && range.all_from)
         text_line(out, "const int64_t all0_ = %s, all1_ = %s;", range.all_from, range.all_to);
     text_open(out, "for (int64_t k0_ = from_; k0_ < to_; k0_ += %d) {", a->keys);
     text_line(out, "const int64_t n_ = @sol_min_i64(%d, to_ - k0_);", a->keys);
-    put_sums_of_keys(a, out);
+    const struct attention_tile scores = scores_tile(a), values = values_tile(a);
+    attention_put_sums_of_keys(a, out, &scores, "k_", "q_", "x_");
     put_all_scores(w, out, &range);
     put_weights(a, out);
-    put_sums_of_values(a, out);
+    attention_put_sums_of_values(a, out, &values, "v_", "x_", "y_");
     text_close(out, "}");
 }
 
 /* -- results */
 
-static void put_stores(struct printing *w, struct text *out, int lanes)
+static void put_stores(struct attention_printing *w, struct text *out, int lanes)
 {
     struct attention *a = w->a;
     w->p.lanes = lanes;
     w->p.vector_ivar = lanes > 1 ? a->e : -1;
-    w->mixed = lanes > 1 ? "mixed_" : SAY("row_[%s]", name_of(a, a->e));
+    w->mixed = lanes > 1 ? "mixed_" : SAY("row_[%s]", attention_name(a, a->e));
     if (lanes > 1)
-        text_line(out, "const @%s mixed_ = *(const @%s *)(row_ + %s);", vector(a), vector(a), name_of(a, a->e));
+        text_line(out, "const @%s mixed_ = *(const @%s *)(row_ + %s);", attention_vector(a), attention_vector(a), attention_name(a, a->e));
     for (int i = 0; i < a->nstore; i++) {
         const struct attention_store *s = &a->store[i];
         print_store(&w->p, s->tensor, s->index, print_value(&w->p, s->value, a->loops->tensors.at[s->tensor].dtype));
@@ -469,17 +469,17 @@ static void put_stores(struct printing *w, struct text *out, int lanes)
     w->p.vector_ivar = -1;
 }
 
-static void put_results(struct printing *w, struct text *out)
+static void put_results(struct attention_printing *w, struct text *out)
 {
     struct attention *a = w->a;
-    const long long size = size_of(a, a->e), wide = padded(a);
-    const char *e = name_of(a, a->e);
+    const long long size = attention_size(a, a->e), wide = padded(a);
+    const char *e = attention_name(a, a->e);
     text_open(out, "for (int64_t l = 0; l < %d; l += %d)", a->queries, a->lanes);
     text_open(out, "for (int64_t i = 0; i < %lld; i += %d)", wide, a->lanes);
     text_line(out, "@turn(y_ + i * %d + l, %d, x_ + l * %lld + i, %lld);", a->queries, a->queries, wide, wide);
     out->indent -= 2;
     text_open(out, "for (int64_t l_ = 0; l_ < count_; l_++) {");
-    text_line(out, "const int64_t %s = t0_ + l_;", name_of(a, a->t));
+    text_line(out, "const int64_t %s = t0_ + l_;", attention_name(a, a->t));
     text_line(out, "const @real *const row_ = x_ + l_ * %lld;", wide);
     const int softmax[] = {a->m, a->z};
     for (int i = 0; i < 2; i++)
@@ -500,9 +500,9 @@ static void put_results(struct printing *w, struct text *out)
 void attention_print(struct attention *a, struct kernel *out)
 {
     struct text *text = NEW(a->arena, struct text);
-    struct printing *w = NEW(a->arena, struct printing);
+    struct attention_printing *w = NEW(a->arena, struct attention_printing);
     *text = solver_text(a->sc);
-    *w = (struct printing){.a = a};
+    *w = (struct attention_printing){.a = a};
     w->p = (struct print_expr){.out = text,
                                .loops = a->loops,
                                .memory = a->memory,
@@ -513,9 +513,13 @@ void attention_print(struct attention *a, struct kernel *out)
                                .user = w,
                                .ivars = w->ivar};
     print_tables(text, a->loops);
-    put_functions(a, text);
+    const struct attention_tile scores = scores_tile(a), values = values_tile(a);
+    text_put(text, "typedef %s @real;\n", dtype_def(a->dtype)->c_name);
+    attention_put_turn(a, text);
+    attention_put_tiles_of_keys(a, text, &scores);
+    attention_put_tiles_of_values(a, text, &values);
     kernel_open(text, 0);
-    put_pointers(a, text);
+    attention_put_pointers(a, text);
     const int64_t elements = put_scratch(a, text);
     text_open(text, "for (int64_t task = task0; task < task1; task++) {");
     out->step[0].tasks = put_place(a, text);

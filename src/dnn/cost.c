@@ -350,6 +350,26 @@ static double attention_ns(const struct attention *a)
     return tasks * cycles * cycle(t) / t->cores * busy + constants.overlap * cold(t, bytes) + KERNEL_STEP_NS;
 }
 
+/* Tasks are batches. */
+static double attention_grad_ns(const struct attention_grad *g)
+{
+    enum { EXP = 34, START = 2000 };
+    const struct attention *a = &g->a;
+    const struct target *t = a->target;
+    const struct loops_ivar *ivar = a->loops->ivars.at;
+    const double queries = (double)size_about(ivar[a->t].size), keys = (double)size_about(ivar[a->s].size),
+                 depth = (double)(ivar[a->d].size + ivar[a->e].size), tasks = (double)size_about(attention_grad_tasks(g));
+    const double blocks = (double)(((int64_t)queries + a->queries - 1) / a->queries), rows = a->rows;
+    const double step = MAX(rows * a->vectors / t->fma_pipes, MAX((rows + a->vectors) / 2, constants.latency)) / rows;
+    const double seen = a->guard ? (keys + a->queries) / 2 : keys, deep = (double)ivar[a->d].size;
+    const double across = queries * keys * (seen / keys) * depth / a->lanes / t->fma_pipes / blocks; /* dk and dv */
+    double cycles = blocks * (seen * ((depth + deep) * step + a->vectors * EXP) + across + depth * a->queries * 4);
+    if (a->score_by_query && (int64_t)queries % a->queries) cycles += seen * a->queries * 8;
+    const double busy = (double)((int64_t)(tasks + t->cores - 1) / t->cores) * t->cores / tasks;
+    const double bytes = 2 * (keys + queries) * depth * dtype_def(a->dtype)->bytes * tasks;
+    return tasks * (cycles + START) * cycle(t) / t->cores * busy + constants.overlap * cold(t, bytes) + KERNEL_STEP_NS;
+}
+
 double cost_foreign(const struct problem *p, const struct target *t, int64_t tasks)
 {
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
@@ -403,6 +423,14 @@ double cost_blocking(const struct blocking *b)
 {
     const bool was = size_costs(true);
     const double ns = blocking_ns(b);
+    size_costs(was);
+    return ns;
+}
+
+double cost_attention_grad(const struct attention_grad *g)
+{
+    const bool was = size_costs(true);
+    const double ns = attention_grad_ns(g);
     size_costs(was);
     return ns;
 }

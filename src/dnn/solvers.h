@@ -9,6 +9,7 @@
 #include "dnn/winograd.h"
 
 extern const struct solver dnn_attention;
+extern const struct solver dnn_attention_grad;
 extern const struct solver dnn_direct;
 extern const struct solver dnn_gemv;
 #define X(name) extern const struct solver dnn_##name;
@@ -22,6 +23,7 @@ extern const struct solver dnn_winograd;
 
 /* cost.c: all costs in ns, on all cores of the target */
 double cost_attention(const struct attention *a);
+double cost_attention_grad(const struct attention_grad *g);
 double cost_blocking(const struct blocking *b);
 double cost_winograd(const struct winograd *w);
 double cost_weights(const struct weights *w);

@@ -1,5 +1,6 @@
 /* Rules for layers that no loops describe, or whose loops would give a worse gradient than PyTorch's rule: gathering,
  * whose gradient adds up the gathered elements, and scattering. Also gradients that the user's model defines itself. */
+#include <math.h>
 #include <string.h>
 
 #include "grad/grad.h"
@@ -397,6 +398,59 @@ static sol_status rule_graft(struct rule_call *c)
     return replant(c, c->d[0], made, c->l->in[3], &c->out_d[2]);
 }
 
+/* x with all leading dimensions of attention's result as the gradient of t, which may have fewer, or fewer heads: sums
+ * over what shares an element of t. */
+static sol_status sum_shared(struct rule_call *c, struct sol_tensor *x, const struct sol_tensor *t,
+                             struct sol_tensor **out_d)
+{
+    int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, 3 * x->ndim + 1), *axes = shape + 2 * x->ndim;
+    int n = 0, naxes = 0;
+    *out_d = x;
+    for (int d = 0; d < x->ndim; d++) {
+        const int own = d - (x->ndim - t->ndim);
+        const int64_t size = own < 0 ? 1 : t->dim[own].size;
+        if (own >= 0) shape[n++] = size;
+        if (size == x->dim[d].size) {
+            if (own < 0) axes[naxes++] = n, shape[n++] = size;
+            continue;
+        }
+        axes[naxes++] = n;
+        shape[n++] = size_exact_div(x->dim[d].size, size);
+    }
+    if (!naxes) return SOL_OK;
+    struct opdef_attr sum = {.name = "axes", .kind = ATTR_INT, .n = naxes, .ints = axes};
+    TRY(grad_reshape(c->g, c->l, x, n, shape, &x));
+    TRY(add(c, "Sum", 1, &x, &(struct attrs){1, &sum}, &x));
+    return reshape_as(c, x, t, out_d);
+}
+
+/* Weights are computed again from the logarithm of their sum. A mask that has a gradient needs all of them in memory.
+ */
+static sol_status rule_attention(struct rule_call *c)
+{
+    const struct sol_layer *l = c->l;
+    struct sol_tensor *m = l->out[1], *z = l->out[2], *dy = c->d[0], *zero, *most, *none, *sum, *g, *scaled;
+    struct sol_layer *made;
+    int64_t *last = NEW_ARRAY(c->g->arena, int64_t, 1);
+    if (c->d[1] || c->d[2] || (l->nin > 3 && c->want[3])) return adjoint_layer(c->g, c->l, c->d, c->want, c->out_d);
+    *last = dy->ndim - 1;
+    const struct opdef_attr along = {.name = "axes", .kind = ATTR_INT, .n = 1, .ints = last};
+    TRY(number(c, 0, z->dtype, &zero));
+    TRY(number(c, INFINITY, z->dtype, &most));
+    TRY(binary(c, "eq", z, zero, &none));
+    TRY(add(c, "log", 1, &z, NULL, &sum));
+    TRY(binary(c, "add", m, sum, &sum));
+    TRY(add(c, "where", 3, (struct sol_tensor *[]){none, most, sum}, NULL, &sum));
+    TRY(binary(c, "mul", dy, l->out[0], &scaled));
+    TRY(add(c, "Sum", 1, &scaled, &(struct attrs){1, (struct opdef_attr *)&along}, &g));
+    struct sol_tensor *in[] = {l->in[0], l->in[1], l->in[2], l->nin > 3 ? l->in[3] : NULL, dy, sum, g};
+    TRY(graph_add(c->g, NULL, &(struct new_layer){"AttentionGrad", COUNT_OF(in), in, &l->attrs, l->name, l->where},
+                  &made));
+    for (int i = 0; i < 3; i++)
+        if (c->want[i]) TRY(sum_shared(c, made->out[i], l->in[i], &c->out_d[i]));
+    return SOL_OK;
+}
+
 static const struct rule rules[] = {
     {"Embedding", 1, 1, rule_embedding},
     {"Gather", 1, 1, rule_gather},
@@ -411,6 +465,7 @@ static const struct rule rules[] = {
     {"CumSum", 1, 1, rule_cumsum},
     {"Reshape", 1, 1, rule_reshape},
     {"Graft", 15, 1, rule_graft},
+    {"AttentionSums", 15, 7, rule_attention},
     {0},
 };
 
@@ -450,7 +505,13 @@ sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor
 
 /* -- layers in another form */
 
-static const char *const replaced[][2] = {{"MaxPool", "MaxPoolAt"}, {"AdaptiveMaxPool", "AdaptiveMaxPoolAt"}};
+struct replaced {
+    const char *kind, *with;
+    bool pool;
+};
+static const struct replaced replaced[] = {{"MaxPool", "MaxPoolAt", true},
+                                           {"AdaptiveMaxPool", "AdaptiveMaxPoolAt", true},
+                                           {"Attention", "AttentionSums", false}};
 
 /* Monotonic activations whose gradient is 0 where they are constant can follow a maximum instead. The gradient reaches
  * the same element, or is 0, and backward needs only a tensor of the pool's size. */
@@ -472,11 +533,11 @@ static sol_status add_like(struct sol_graph *g, struct sol_layer *before, const 
     return SOL_OK;
 }
 
-static sol_status replace(struct sol_graph *g, struct sol_layer *l, const char *kind)
+static sol_status replace(struct sol_graph *g, struct sol_layer *l, const struct replaced *by)
 {
     struct sol_layer *with, *last, *map = l->in[0]->from;
-    const bool swap = map && comes_late(map, l->in[0]);
-    TRY(add_like(g, l, kind, l, swap ? map->in : l->in, &with));
+    const bool swap = by->pool && map && comes_late(map, l->in[0]);
+    TRY(add_like(g, l, by->with, l, swap ? map->in : l->in, &with));
     last = with;
     if (swap) TRY(add_like(g, l, map->def->name, map, &with->out[0], &last));
     graph_replace(g, l->out[0], last->out[0]);
@@ -485,20 +546,21 @@ static sol_status replace(struct sol_graph *g, struct sol_layer *l, const char *
     return SOL_OK;
 }
 
-/* PyTorch's gradient of a pool goes to the first of equal maxima, so their positions are saved. The layers are selected
- * before any of them is replaced, because `active` does not know new tensors. */
+/* PyTorch's gradient of a pool goes to the first of equal maxima, so their positions are saved, and the weights of
+ * attention are computed again from its sums. The layers are selected before any of them is replaced, because `active`
+ * does not know new tensors. */
 sol_status grad_replace_layers(struct sol_graph *g, const bool *active)
 {
     struct found {
         struct sol_layer *layer;
-        const char *with;
+        const struct replaced *by;
     };
     VECTOR(struct found) found = {0};
     graph_count_uses(g);
     for (struct sol_layer *l = g->first; l; l = l->next)
         for (int i = 0; i < COUNT_OF(replaced); i++)
-            if (!strcmp(l->def->name, replaced[i][0]) && active[l->in[0]->id])
-                PUSH(g->arena, found, ((struct found){l, replaced[i][1]}));
-    for (int i = 0; i < found.n; i++) TRY(replace(g, found.at[i].layer, found.at[i].with));
+            if (!strcmp(l->def->name, replaced[i].kind) && active[l->out[0]->id])
+                PUSH(g->arena, found, ((struct found){l, &replaced[i]}));
+    for (int i = 0; i < found.n; i++) TRY(replace(g, found.at[i].layer, found.at[i].by));
     return ctx_check(g->ctx);
 }

@@ -127,6 +127,8 @@ BUILDER(build_grid_sample);
 BUILDER(build_affine_grid);
 /* sequence.c */
 BUILDER(build_attention);
+BUILDER(build_attention_sums);
+BUILDER(build_attention_grad);
 BUILDER(build_lstm);
 BUILDER(build_gru);
 BUILDER(build_rnn);

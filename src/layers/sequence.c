@@ -13,6 +13,8 @@ enum { TEN = 10, OWN = 24 }; /* index variables: leading dimensions 0.., T S D E
 #define LS ivar(TEN + 1)
 #define LD ivar(TEN + 2)
 #define LE ivar(TEN + 3)
+#define LC ivar(TEN + 4)
+#define LF ivar(TEN + 5)
 
 struct attention {
     const struct opdef_input *in;
@@ -118,29 +120,79 @@ static void put_scores(struct text *out, const struct attention *t, const char *
     text_put(out, "; ");
 }
 
+/* The results of `t`; `sums`: also m and z. */
+static void put_attention(struct arena *a, const struct attention *t, bool sums, struct text *out)
+{
+    struct text lead = text_new(a);
+    put_ivars(&lead, 0, t->lead);
+    const char *at = lead.at, *guard = t->causal ? arena_printf(a, " | %s<=%s", LS, LT) : "";
+    text_put(out, "%s %s %s", operand(a, t, 0, true, LT, LD), operand(a, t, 1, true, LS, LD),
+             operand(a, t, 2, true, LS, LE));
+    put_mask_head(out, t);
+    text_put(out, " -> y[%s %s %s]", at, LT, LE);
+    if (sums) text_put(out, " m[%s %s] z[%s %s]", at, LT, at, LT);
+    text_put(out, " |");
+    put_sizes(out, 0, t->lead, t->size);
+    text_put(out, " | | ");
+    put_scores(out, t, at);
+    text_put(out, "(m,z)[%s %s] = softsum[%s%s] s[%s %s %s]; ", at, LT, LS, guard, at, LT, LS);
+    const char *m = arena_printf(a, "m[%s %s]", at, LT);
+    if (t->mask) m = arena_printf(a, "where(%s==(-inf), 0, %s)", m, m); /* if all are masked: 0, as in PyTorch */
+    const char *e = arena_printf(a, "exp(s[%s %s %s] - %s)", at, LT, LS, m);
+    if (t->causal) e = arena_printf(a, "where(%s<=%s, %s, 0)", LS, LT, e);
+    text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
+    const char *z = arena_printf(a, t->mask ? "where(z[%s %s]==0, 1, z[%s %s])" : "z[%s %s]", at, LT, at, LT);
+    text_put(out, "y[%s %s %s] = (sum[%s] p[%s %s %s] * %s) / %s", at, LT, LE, LS, at, LT, LS,
+             operand(a, t, 2, false, LS, LE), z);
+}
+
 BUILDER(build_attention)
 {
     struct attention t = {0};
     TRY(read_attention(arena_ctx(a), def, nin, in, attrs, &t));
-    struct text lead = text_new(a);
+    put_attention(a, &t, false, out);
+    return SOL_OK;
+}
+
+BUILDER(build_attention_sums)
+{
+    struct attention t = {0};
+    TRY(read_attention(arena_ctx(a), def, nin, in, attrs, &t));
+    put_attention(a, &t, true, out);
+    return SOL_OK;
+}
+
+/* Weights p = exp(s - l), and r, the gradient of the sums in the scores. The gradients have all leading dimensions of
+ * the result; in them C stands for D, and F for E. */
+BUILDER(build_attention_grad)
+{
+    struct attention t = {0};
+    TRY(read_attention(arena_ctx(a), def, nin > 4 ? 4 : nin, in, attrs, &t));
+    struct text lead = text_new(a), all = text_new(a);
     put_ivars(&lead, 0, t.lead);
-    const char *at = lead.at, *guard = t.causal ? arena_printf(a, " | %s<=%s", LS, LT) : "";
+    const char *at = lead.at;
+    text_put(&all, "%s %s %s", at, LT, LS);
     text_put(out, "%s %s %s", operand(a, &t, 0, true, LT, LD), operand(a, &t, 1, true, LS, LD),
              operand(a, &t, 2, true, LS, LE));
-    put_mask_head(out, &t);
-    text_put(out, " -> y[%s %s %s] |", at, LT, LE);
+    if (t.mask)
+        put_mask_head(out, &t);
+    else
+        text_put(out, " w?[%s %s]", LT, LS);
+    text_put(out, " d[%s %s %s] l[%s %s] g[%s %s] -> ", at, LT, LE, at, LT, at, LT);
+    text_put(out, "dq[%s %s %s] dk[%s %s %s] dv[%s %s %s] |", at, LT, LC, at, LS, LC, at, LS, LF);
     put_sizes(out, 0, t.lead, t.size);
-    text_put(out, " | | ");
+    text_put(out, " #%s=#%s; #%s=#%s | | ", LC, LD, LF, LE);
     put_scores(out, &t, at);
-    text_put(out, "(m,z)[%s %s] = softsum[%s%s] s[%s %s %s]; ", at, LT, LS, guard, at, LT, LS);
-    const char *m = arena_printf(a, "m[%s %s]", at, LT);
-    if (t.mask) m = arena_printf(a, "where(%s==(-inf), 0, %s)", m, m); /* if all are masked: 0, as in PyTorch */
-    const char *e = arena_printf(a, "exp(s[%s %s %s] - %s)", at, LT, LS, m);
-    if (t.causal) e = arena_printf(a, "where(%s<=%s, %s, 0)", LS, LT, e);
-    text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
-    const char *z = arena_printf(a, t.mask ? "where(z[%s %s]==0, 1, z[%s %s])" : "z[%s %s]", at, LT, at, LT);
-    text_put(out, "y[%s %s %s] = (sum[%s] p[%s %s %s] * %s) / %s", at, LT, LE, LS, at, LT, LS,
-             operand(a, &t, 2, false, LS, LE), z);
+    const char *p = arena_printf(a, "exp(s[%s] - l[%s %s])", all.at, at, LT);
+    struct text r = text_new(a);
+    text_put(&r, "p[%s] * ((sum[%s] d[%s %s %s] * %s) - g[%s %s]) * ", all.at, LE, at, LT, LE,
+             operand(a, &t, 2, false, LS, LE), at, LT);
+    put_number(&r, t.scale);
+    const char *before = t.causal ? arena_printf(a, "where(%s<=%s, ", LS, LT) : "", *behind = t.causal ? ", 0)" : "";
+    text_put(out, "p[%s] = %s%s%s; r[%s] = %s%s%s; ", all.at, before, p, behind, all.at, before, r.at, behind);
+    text_put(out, "dv[%s %s %s] = sum[%s] p[%s] * d[%s %s %s]; ", at, LS, LF, LT, all.at, at, LT, LF);
+    text_put(out, "dk[%s %s %s] = sum[%s] r[%s] * %s; ", at, LS, LC, LT, all.at, operand(a, &t, 0, false, LT, LC));
+    text_put(out, "dq[%s %s %s] = sum[%s] r[%s] * %s", at, LT, LC, LS, all.at, operand(a, &t, 1, false, LS, LC));
     return SOL_OK;
 }
 

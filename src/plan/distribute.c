@@ -194,12 +194,33 @@ static struct loops *part_of(const struct rewrite_part *all, int first, int n)
     return part;
 }
 
+/* Does a solver compute all statements together? Layouts are not known yet, so it is asked for row-major tensors. */
+static bool stays_whole(const struct plan *p, const struct loops *loops)
+{
+    const struct arena_mark mark = arena_mark(p->scratch);
+    const struct solver_context sc = {.arena = p->scratch, .target = p->target};
+    struct cluster c = {.loops = loops, .memory = NEW_ARRAY(p->scratch, struct memory, loops->tensors.n + 1)};
+    const char *why;
+    bool whole = false;
+    for (int i = 0; i < loops->tensors.n; i++) {
+        int64_t stride = 1;
+        for (int d = loops->tensors.at[i].ndim - 1; d >= 0; d--) {
+            c.memory[i].stride[d] = stride;
+            stride = size_mul(stride, loops->tensors.at[i].shape[d]);
+        }
+    }
+    for (int i = 0; solvers[i] && !whole; i++)
+        whole = solvers[i]->whole && (!p->forced || p->forced == solvers[i]) && solvers[i]->applicable(&sc, &c, &why);
+    arena_rewind(p->scratch, mark);
+    return whole;
+}
+
 int plan_distribute(struct plan *p, const struct loops *loops, const struct loops **out_part)
 {
     const bool apart = disjoint(loops);
     int parts = 0;
     out_part[0] = loops;
-    if (!apart && !has_products(loops)) return 1;
+    if (!apart && (!has_products(loops) || stays_whole(p, loops))) return 1;
     if (!apart) {
         struct loops *shared = part_products(loops);
         share_temps(p, shared);

@@ -7,7 +7,7 @@
 #include "dnn/solvers.h"
 #include "plan/plan.h"
 
-const struct solver *const solvers[] = {&dnn_attention, &dnn_direct,   &dnn_gemv,    &dnn_matmul,
+const struct solver *const solvers[] = {&dnn_attention, &dnn_attention_grad, &dnn_direct,   &dnn_gemv,    &dnn_matmul,
                                         &dnn_simt,      &dnn_winograd, &dnn_weights, &dnn_weights_winograd,
 #define X(name) &dnn_##name,
 #include "dnn/plugins.def"
