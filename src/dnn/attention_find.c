@@ -249,8 +249,8 @@ static bool sort_ivars(struct attention *a, const char **why)
                    in_v = ex_ivars(loops, a->v.node) & ~bit(a->s) & ~bit(a->e),
                    in_q = ex_ivars(loops, a->q.node) & ~bit(a->t) & ~bit(a->d);
     if ((in_k | in_v | in_q) & ~a->batch) FAIL("a factor has a dimension that the result lacks");
-    if (!attention_factor_of(a, a->q.node, a->t, a->d, &a->q) || !attention_factor_of(a, a->k.node, a->s, a->d, &a->k) ||
-        !attention_factor_of(a, a->v.node, a->s, a->e, &a->v))
+    if (!attention_factor_of(a, a->q.node, a->t, a->d, &a->q) ||
+        !attention_factor_of(a, a->k.node, a->s, a->d, &a->k) || !attention_factor_of(a, a->v.node, a->s, a->e, &a->v))
         FAIL("an index is not affine or comes from data");
     for (int i = 0; i < 2; i++) {
         const int64_t size = loops->ivars.at[i ? a->e : a->d].size;

@@ -1,7 +1,7 @@
-/* Prints the gradient of attention. A task is one batch element. For each block of queries and block of keys it computes
- * the weights and their gradients, with queries as the lanes of vectors, and adds their products to the gradient of the
- * queries, which is complete after all keys, and to those of keys and values, with their columns as lanes, which wait in
- * scratch memory until all queries were there. */
+/* Prints the gradient of attention. A task is one batch element. For each block of queries and block of keys it
+ * computes the weights and their gradients, with queries as the lanes of vectors, and adds their products to the
+ * gradient of the queries, which is complete after all keys, and to those of keys and values, with their columns as
+ * lanes, which wait in scratch memory until all queries were there. */
 #include "dnn/attention_print.h"
 
 struct grad_printing {
@@ -77,32 +77,46 @@ static int column_widths(const struct attention *a, int out[4])
     return n;
 }
 
-static void put_turned_calls(struct attention *a, struct text *out, int vectors, const char *x, const char *q,
-                             const char *y, long long width)
+struct turned { /* C text of x, q and y */
+    const char *x, *q, *y;
+    int vectors;
+    int64_t wide;
+};
+
+static void put_turned_calls(struct attention *a, struct text *out, const struct turned *t)
 {
     const char *f = a->varies ? "f, " : "";
-    const int most = attention_tile_rows(a->target, vectors);
+    const int most = attention_tile_rows(a->target, t->vectors);
+    const long long wide = t->wide;
     text_line(out, "int64_t s_ = 0;");
     for (int i = -1; i < COUNT_OF(heights); i++) {
         const int rows = i < 0 ? most : heights[i];
         if (i >= 0 && rows >= most) continue;
-        text_line(out, "for (; s_ + %d <= n_; s_ += %d) @turned%d_%d(%s%s + s_ * %d, %s, count_, %s + (k0_ + s_) * %lld, %lld);",
-                  rows, rows, rows, vectors, f, x, a->queries, q, y, width, width);
+        text_open(out, "for (; s_ + %d <= n_; s_ += %d)", rows, rows);
+        text_line(out, "@turned%d_%d(%s%s + s_ * %d, %s, count_, %s + (k0_ + s_) * %lld, %lld);", rows, t->vectors, f,
+                  t->x, a->queries, t->q, t->y, wide, wide);
+        out->indent--;
     }
 }
 
 /* y += the products of the block of keys k0_ .. and the queries */
-static void put_turned(struct attention *a, struct text *out, int ivar, const char *x, const char *q, const char *y)
+static void put_turned(struct attention *a, struct text *out, int ivar, struct turned t)
 {
-    const int64_t all = wide(a, ivar);
-    const int block = column_vectors(a, ivar), step = block * a->lanes, last = (int)(all % step);
-    text_open(out, "for (int64_t c_ = 0; c_ + %d <= %lld; c_ += %d) {", step, (long long)all, step);
-    put_turned_calls(a, out, block, x, SAY("%s + c_", q), SAY("%s + c_", y), all);
+    const char *const q = t.q, *const y = t.y;
+    t.wide = wide(a, ivar);
+    t.vectors = column_vectors(a, ivar);
+    const int step = t.vectors * a->lanes, last = (int)(t.wide % step);
+    text_open(out, "for (int64_t c_ = 0; c_ + %d <= %lld; c_ += %d) {", step, (long long)t.wide, step);
+    t.q = SAY("%s + c_", q);
+    t.y = SAY("%s + c_", y);
+    put_turned_calls(a, out, &t);
     text_close(out, "}");
     if (!last) return;
     text_open(out, "{");
-    put_turned_calls(a, out, last / a->lanes, x, text_plus(a->arena, q, all - last), text_plus(a->arena, y, all - last),
-                     all);
+    t.q = text_plus(a->arena, q, t.wide - last);
+    t.y = text_plus(a->arena, y, t.wide - last);
+    t.vectors = last / a->lanes;
+    put_turned_calls(a, out, &t);
     text_close(out, "}");
 }
 
@@ -245,8 +259,7 @@ static void put_weights(struct grad_printing *w, struct text *out, bool inside)
     struct print_expr *p = &w->w.p;
     open_keys(a, out);
     for (int v = 0; v < a->vectors; v++) {
-        w->w.ivar[a->t] =
-            (struct print_ivar){true, "t0_", v * a->lanes, 0, size_sub(attention_size(a, a->t), 1)};
+        w->w.ivar[a->t] = (struct print_ivar){true, "t0_", v * a->lanes, 0, size_sub(attention_size(a, a->t), 1)};
         p->lanes = a->lanes;
         p->vector_ivar = a->t;
         w->vector = v;
@@ -311,8 +324,8 @@ static void put_keys(struct grad_printing *w, struct text *out, const struct att
     text_close(out, "}");
     put_all_weights(w, out, all);
     attention_put_sums_of_values(a, out, &tile[2], "k_", "r_", "dq_");
-    put_turned(a, out, a->d, "r_", "along_q_", "dk_");
-    put_turned(a, out, a->e, "x_", "along_d_", "dv_");
+    put_turned(a, out, a->d, (struct turned){"r_", "along_q_", "dk_", 0, 0});
+    put_turned(a, out, a->e, (struct turned){"x_", "along_d_", "dv_", 0, 0});
     text_close(out, "}");
 }
 

@@ -45,7 +45,7 @@ void attention_put_end(struct text *out)
 
 /* The products of `rows` elements of memory, `stride` apart, with the vectors at `by`. */
 void attention_put_products(struct attention *a, struct text *out, int rows, const char *from, int64_t stride,
-                         const char *by)
+                            const char *by)
 {
     struct lines lines = {out, "", out->indent, 0};
     for (int v = 0; v < a->vectors; v++)
@@ -82,8 +82,8 @@ static void put_scores_function(struct attention *a, struct text *out, const str
     attention_put_products(a, out, rows, "k", tile->from->row, "q");
     text_close(out, "}");
     for (int i = 0; i < rows * a->vectors; i++)
-        text_line(out, "*(@%s *)(%s) = a%d_%d;", attention_vector(a), text_plus(a->arena, "x", i * a->lanes), i / a->vectors,
-                  i % a->vectors);
+        text_line(out, "*(@%s *)(%s) = a%d_%d;", attention_vector(a), text_plus(a->arena, "x", i * a->lanes),
+                  i / a->vectors, i % a->vectors);
     attention_put_end(out);
 }
 
@@ -98,8 +98,8 @@ static void put_values_function(struct attention *a, struct text *out, const str
     text_close(out, "}");
     for (int i = 0; i < rows * a->vectors; i++) {
         const char *y = SAY("*(@%s *)(%s)", attention_vector(a), text_plus(a->arena, "y", i * a->lanes));
-        const char *keep = SAY(" * *(const @%s *)(%s)", attention_vector(a),
-                               text_plus(a->arena, "keep", i % a->vectors * a->lanes));
+        const char *keep =
+            SAY(" * *(const @%s *)(%s)", attention_vector(a), text_plus(a->arena, "keep", i % a->vectors * a->lanes));
         text_line(out, "%s = %s%s + a%d_%d;", y, y, tile->keep ? keep : "", i / a->vectors, i % a->vectors);
     }
     attention_put_end(out);
@@ -175,7 +175,8 @@ static const char *read_hook(void *user, struct print_expr *p, int32_t node)
                         : tensor == a->z     ? "z_[l_]"
                                              : NULL;
     if (!value) return NULL;
-    if (tensor == a->m || tensor == a->z) return p->lanes > 1 ? SAY("@sol_splat_%s(%s)", attention_vector(a), value) : value;
+    if (tensor == a->m || tensor == a->z)
+        return p->lanes > 1 ? SAY("@sol_splat_%s(%s)", attention_vector(a), value) : value;
     return p->lanes == 1 && p->lane ? SAY("%s[%s]", value, p->lane) : value;
 }
 
@@ -218,7 +219,8 @@ static int64_t put_place(struct attention *a, struct text *out)
     int64_t n = size_ceil_div(attention_size(a, a->t), a->queries);
     text_line(out, "const int64_t t0_ = %s * %d;", text_enclosed(a->arena, text_modulo(a->arena, "task", n)),
               a->queries);
-    text_line(out, "const int64_t count_ = @sol_min_i64(%d, %lld - t0_);", a->queries, (long long)attention_size(a, a->t));
+    text_line(out, "const int64_t count_ = @sol_min_i64(%d, %lld - t0_);", a->queries,
+              (long long)attention_size(a, a->t));
     for (int i = a->loops->ivars.n - 1; i >= 0; i--) {
         if (!(a->batch >> i & 1)) continue;
         const char *at = text_over(a->arena, "task", n);
@@ -283,9 +285,9 @@ struct attention_range attention_put_range(struct attention_printing *w, struct 
         rest |= l.guard.n > 0;
     }
     w->ivar[a->t].known = false;
-    return (struct attention_range){SAY("@sol_min_i64(%s, %s)", low[0], low[1]), SAY("@sol_max_i64(%s, %s)", high[0], high[1]),
-                          rest ? NULL : SAY("@sol_max_i64(%s, %s)", low[0], low[1]),
-                          SAY("@sol_min_i64(%s, %s)", high[0], high[1])};
+    return (struct attention_range){
+        SAY("@sol_min_i64(%s, %s)", low[0], low[1]), SAY("@sol_max_i64(%s, %s)", high[0], high[1]),
+        rest ? NULL : SAY("@sol_max_i64(%s, %s)", low[0], low[1]), SAY("@sol_min_i64(%s, %s)", high[0], high[1])};
 }
 
 /* One vector of scores: a sum becomes a score, or -inf outside of the guard. */
@@ -460,7 +462,8 @@ static void put_stores(struct attention_printing *w, struct text *out, int lanes
     w->p.vector_ivar = lanes > 1 ? a->e : -1;
     w->mixed = lanes > 1 ? "mixed_" : SAY("row_[%s]", attention_name(a, a->e));
     if (lanes > 1)
-        text_line(out, "const @%s mixed_ = *(const @%s *)(row_ + %s);", attention_vector(a), attention_vector(a), attention_name(a, a->e));
+        text_line(out, "const @%s mixed_ = *(const @%s *)(row_ + %s);", attention_vector(a), attention_vector(a),
+                  attention_name(a, a->e));
     for (int i = 0; i < a->nstore; i++) {
         const struct attention_store *s = &a->store[i];
         print_store(&w->p, s->tensor, s->index, print_value(&w->p, s->value, a->loops->tensors.at[s->tensor].dtype));

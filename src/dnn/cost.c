@@ -358,7 +358,8 @@ static double attention_grad_ns(const struct attention_grad *g)
     const struct target *t = a->target;
     const struct loops_ivar *ivar = a->loops->ivars.at;
     const double queries = (double)size_about(ivar[a->t].size), keys = (double)size_about(ivar[a->s].size),
-                 depth = (double)(ivar[a->d].size + ivar[a->e].size), tasks = (double)size_about(attention_grad_tasks(g));
+                 depth = (double)(ivar[a->d].size + ivar[a->e].size),
+                 tasks = (double)size_about(attention_grad_tasks(g));
     const double blocks = (double)(((int64_t)queries + a->queries - 1) / a->queries), rows = a->rows;
     const double step = MAX(rows * a->vectors / t->fma_pipes, MAX((rows + a->vectors) / 2, constants.latency)) / rows;
     const double seen = a->guard ? (keys + a->queries) / 2 : keys, deep = (double)ivar[a->d].size;

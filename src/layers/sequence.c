@@ -20,7 +20,7 @@ struct attention {
     const struct opdef_input *in;
     int lead; /* leading dimensions of the result */
     int64_t size[SOL_MAX_DIMS];
-    bool mask, mask_bool, causal;
+    bool mask, mask_bool, causal, bare; /* bare: a query may have no keys */
     double scale;
 };
 
@@ -61,6 +61,7 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
                                             "%s: input %d: dimension %d of size %lld does not go with %lld", def->name,
                                             i, d, (long long)in[i].shape[d], (long long)t->size[at]));
         }
+    t->bare = t->mask || !size_le(1, in[1].shape[in[1].ndim - 2]);
     if (t->scale == 0) TRY(number_of(ctx, def, "the last dimension of q", in[0].shape[in[0].ndim - 1]));
     if (t->scale == 0) t->scale = in[0].shape[in[0].ndim - 1] ? 1 / sqrt((double)in[0].shape[in[0].ndim - 1]) : 1;
     return SOL_OK;
@@ -141,7 +142,7 @@ static void put_attention(struct arena *a, const struct attention *t, bool sums,
     const char *e = arena_printf(a, "exp(s[%s %s %s] - %s)", at, LT, LS, m);
     if (t->causal) e = arena_printf(a, "where(%s<=%s, %s, 0)", LS, LT, e);
     text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
-    const char *z = arena_printf(a, t->mask ? "where(z[%s %s]==0, 1, z[%s %s])" : "z[%s %s]", at, LT, at, LT);
+    const char *z = arena_printf(a, t->bare ? "where(z[%s %s]==0, 1, z[%s %s])" : "z[%s %s]", at, LT, at, LT);
     text_put(out, "y[%s %s %s] = (sum[%s] p[%s %s %s] * %s) / %s", at, LT, LE, LS, at, LT, LS,
              operand(a, t, 2, false, LS, LE), z);
 }

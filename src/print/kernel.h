@@ -163,7 +163,7 @@ struct solver { /* a row of plan/solvers.c */
     bool foreign;
     enum { FOR_VECTORS, FOR_ITEMS, FOR_BOTH } lanes; /* of the targets that it prints for: vectors, or work items */
     bool dynamic;                                    /* may it compute clusters whose sizes vary? */
-    bool whole; /* computes statements together that the planner would otherwise make units of their own */
+    bool whole;    /* computes statements together that the planner would otherwise make units of their own */
     bool all_rows; /* needs more than one row at a time, and is not given up for a band of rows */
     /* Can it compute this cluster? If not, *out_why gets the reason (for reports). */
     bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);

@@ -72,3 +72,72 @@ def test_infinities_and_nan_in_an_operand(which: str, value: float) -> None:
     args = operands(40, 40, 16)
     args["qkv".index(which)][0, 1, 2, 3] = value
     check(Fused(), *args, torch.zeros(1, 1, 1, 40))
+
+
+# -- gradients
+
+
+class Shared(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+def gradients(model: nn.Module, args: list[Tensor], wanted: int = 3) -> list[Tensor]:
+    args = [t.detach().clone().requires_grad_(i < wanted) for i, t in enumerate(args)]
+    y = model(*args)
+    dy = torch.arange(y.numel(), dtype=torch.float64).cos().reshape(y.shape).to(y.dtype)
+    return list(torch.autograd.grad(y, args[:wanted], dy))
+
+
+def check_gradients(model: nn.Module, *args: Tensor, wanted: int = 3) -> None:
+    """Non-finite elements are where PyTorch has them in float64; errors are at most three times as large as those of
+    PyTorch in float32."""
+    results = gradients(sol.optimize(model.train(), *args), list(args), wanted)
+    exact = gradients(model, [t.double() if t.is_floating_point() else t for t in args], wanted)
+    for y, x, eager in zip(results, exact, gradients(model, list(args), wanted), strict=True):
+        assert torch.equal(y.isfinite(), x.isfinite())
+        error, allowed = ((t - x).nan_to_num(0, 0, 0).abs().amax() if x.numel() else 0 for t in (y, eager))
+        largest = x.nan_to_num(0, 0, 0).abs().amax() if x.numel() else 0
+        assert error <= 3 * allowed + 1e-7 * (1 + largest)
+
+
+@pytest.mark.parametrize(
+    "queries, keys, depth", [(37, 50, 40), (33, 300, 72), (5, 7, 3), (96, 160, 64), (1, 40, 16), (40, 1, 16), (0, 5, 8)]
+)
+@pytest.mark.parametrize("model", [Causal(), None], ids=["causal", "all"])
+def test_gradients(queries: int, keys: int, depth: int, model: nn.Module | None) -> None:
+    q, k, v = operands(queries, keys, depth)
+    check_gradients(model or Shared(), q, k, v)
+
+
+def test_gradients_of_shared_heads() -> None:
+    q, _, _ = operands(37, 1, 16, 6)
+    _, k, v = operands(1, 45, 16, 2)
+    check_gradients(Shared(), q, k, v)
+
+
+@pytest.mark.parametrize("kind", ["full", "keys", "bias", "bias with a gradient"])
+def test_gradients_with_masks(kind: str) -> None:
+    q, k, v = operands(37, 50, 24)
+    full = torch.rand(2, 1, 37, 50) > 0.7
+    full[0, 0, 3] = False  # a query without a key
+    bias = torch.randn(37, 50)
+    bias[4] = -math.inf
+    masks = {"full": full, "keys": torch.rand(2, 1, 1, 50) > 0.5, "bias": bias}
+    check_gradients(Fused(), q, k, v, masks.get(kind, torch.randn(3, 37, 50)), wanted=3 + (kind not in masks))
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v"])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_gradients_of_infinities_and_nan(which: str, value: float) -> None:
+    args = operands(40, 40, 16)
+    args["qkv".index(which)][0, 1, 2, 3] = value
+    check_gradients(Shared(), *args)
+
+
+def test_gradient_is_one_kernel_without_a_tensor_of_weights() -> None:
+    args = [t.requires_grad_() for t in operands(64, 64, 32)]
+    net = sol.optimize(Causal().train(), *args)
+    solvers = [row["solver"] for row in sol.profile(net, *args, runs=1).rows()]
+    assert sum(s.startswith("attention_grad") for s in solvers) == 1
+    assert sum(s.startswith("attention ") for s in solvers) == 1

@@ -684,6 +684,39 @@ MASK[1], MASK[2] = False, True
 case("Attention", [*QKV, MASK], {}, lambda q, k, v, m: SDPA(q, k, v, m))
 case("Attention", [(2, 6, 4, 5), (2, 2, 6, 5), (2, 2, 6, 7)], {}, lambda q, k, v: SDPA(q, k, v, enable_gqa=True))
 case("Attention", [(4, 5), (6, 5), (6, 7)], {}, SDPA)
+case("Attention", [(2, 4, 5), (2, 0, 5), (2, 0, 7)], {}, SDPA)
+
+
+def attention_sums(q, k, v, mask=None, causal=False):
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores + mask
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).tril() == 0, -math.inf)
+    m = scores.amax(-1)
+    z = (scores - m.nan_to_num(neginf=0)[..., None]).exp().sum(-1)
+    return SDPA(q, k, v, mask, is_causal=causal), m, z
+
+
+def attention_gradient(q, k, v, mask, d, own_l, own_g, causal=False):
+    """The gradient from l and g as they are given: they are two more inputs of the formula."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores + mask
+    p = (scores - own_l[..., None]).exp()
+    if causal:
+        p = p.masked_fill(torch.ones(scores.shape[-2:]).tril() == 0, 0)
+    r = p * (d @ v.mT - own_g[..., None]) / math.sqrt(q.shape[-1])
+    return r @ k, r.mT @ q, p.mT @ d
+
+
+SUMS = [(2, 3, 4, 7), (2, 3, 4), (2, 3, 4)]
+case("AttentionSums", QKV, {}, attention_sums)
+case("AttentionSums", QKV, dict(causal=1), lambda q, k, v: attention_sums(q, k, v, causal=True))
+case("AttentionSums", [*QKV, (4, 6)], {}, attention_sums)
+case("AttentionGrad", [*QKV, None, *SUMS], {}, attention_gradient)
+case("AttentionGrad", [*QKV, None, *SUMS], dict(causal=1), lambda *t: attention_gradient(*t, causal=True))
+case("AttentionGrad", [*QKV, (4, 6), *SUMS], {}, attention_gradient)
 for reverse, start, hidden in itertools.product((0, 1), (False, True), (4, 9)):
 
     def recurrent(kind, *t, reverse=reverse, start=start, **options):
