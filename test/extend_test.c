@@ -71,6 +71,8 @@ static void messages_of_functions(void **state)
     const char *head = "x:f32[A..] -> y:f32[A..]";
     bad(&(struct sol_layer_def){.name = "my::f", .definition = head, .source = source, .symbol = "2f"},
         "symbol: expected the name of the function");
+    bad(&(struct sol_layer_def){.name = "my::f", .definition = head, .source = source, .symbol = "g"},
+        "layer my::f: symbol: its source defines no function 'g'");
     bad(
         &(struct sol_layer_def){
             .name = "my::f", .definition = head, .source = "int32_t f(void) { retrun 1; }", .symbol = "f"},

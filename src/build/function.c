@@ -1,6 +1,7 @@
 /* A C function from outside: its source becomes a shared object in memory, which the cache keeps. */
 #include "build/inside.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <string.h>
 
@@ -70,6 +71,17 @@ static const char *with_pointer(struct arena *a, const char *source, const char 
         symbol, source, symbol, symbol, symbol);
 }
 
+/* Whether the source has this name. A macro may put one together, so only a source that does not compile is asked. */
+static bool mentions(const char *source, const char *symbol)
+{
+    const size_t n = strlen(symbol);
+    for (const char *at = source; (at = strstr(at, symbol)); at += n) {
+        const unsigned char before = at > source ? (unsigned char)at[-1] : ' ', behind = (unsigned char)at[n];
+        if (!isalnum(before) && before != '_' && !isalnum(behind) && behind != '_') return true;
+    }
+    return false;
+}
+
 sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct function_source *f, void **out_function)
 {
     struct compiler cc;
@@ -85,7 +97,10 @@ sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct fun
         .device = native.device, .arch = cc.id, .extension = "c", .make = make_object, .user = &m};
     const char *text = with_pointer(a, f->source, f->symbol);
     struct code_blob code;
-    TRY(build_code(ctx, a, &r, text, &code));
+    status = build_code(ctx, a, &r, text, &code);
+    if (status == SOL_ERR_COMPILER && !mentions(f->source, f->symbol))
+        return ctx_fail(ctx, status, "layer %s: symbol: its source defines no function '%s'", f->name, f->symbol);
+    TRY(status);
     char hex[33]; /* names what is mapped: the loader knows libraries by their names */
     struct digest d;
     digest_init(&d, NULL);
