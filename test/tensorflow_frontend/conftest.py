@@ -1,31 +1,10 @@
 """Settings for tests of the TensorFlow frontend, which run in .venv-tensorflow (`make test-tensorflow`)."""
 
 import importlib.util
-import os
+import sys
+from pathlib import Path
 
-import pytest
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from keras_settings import cache, fresh  # noqa: F401
 
 collect_ignore_glob = [] if importlib.util.find_spec("tensorflow") else ["test_*.py"]  # TensorFlow is not in .venv
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory):
-    """Compiled kernels stay for the session; with SOL_TEST_CACHE they stay between sessions."""
-    import sol
-
-    kept = os.environ.get("SOL_TEST_CACHE")
-    os.environ["XDG_STATE_HOME"] = f"{kept}-state" if kept else str(tmp_path_factory.mktemp("state"))
-    sol.config["compiler::verify"] = "1"
-    sol.config["cache::folder"] = kept or str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    """Seeds of Keras, and float32 afterwards."""
-    import keras
-
-    keras.utils.set_random_seed(0)
-    yield
-    keras.config.set_floatx("float32")
-    keras.backend.clear_session()
