@@ -165,6 +165,30 @@ class Clash(tf.Module):
         return x * self.a + self.b
 
 
+def test_vmap():
+    """Under jax.vmap, a wrapped model runs example by example: with batches of arguments and of parameters, and their gradients."""
+    x = torch.randn(3, 2, 4)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+    net = sol.optimize(model, x[0], framework="jax")
+    want = model(x).detach().numpy()
+    data, shared = jnp.asarray(x.numpy()), net.parameters
+    np.testing.assert_allclose(jax.vmap(net, (None, 0))(shared, data), want, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.vmap(net, (None, 0)))(shared, data), want, atol=1e-6)
+    many = {n: jnp.stack([v, 2 * v, v]) for n, v in shared.items()}
+    found = jax.vmap(net, (0, None))(many, data[0])
+    np.testing.assert_allclose(found[2], want[0], atol=1e-6)
+    assert np.abs(found[1] - found[0]).max() > 1e-3
+
+    def loss(parameters, x):
+        return (net(parameters, x) ** 2).sum()
+
+    found = jax.vmap(jax.grad(loss), (None, 0))(shared, data)
+    for i in range(3):
+        (model(x[i]) ** 2).sum().backward()
+        np.testing.assert_allclose(found["0.weight"][i], model[0].weight.grad, atol=1e-5)
+        model.zero_grad()
+
+
 def test_errors():
     """One clear message each."""
     x = torch.zeros(2, 4)

@@ -198,7 +198,7 @@ class Bound:
         return self._batched(*operands)
 
     def _vmap(self, size: int, batched: Sequence[bool], *operands: Any) -> tuple[list[Any], list[bool]]:
-        """Under vmap, the vectorized function is a network of its own."""
+        """Under vmap, the vectorized function is a network of its own. A model that cannot be vectorized runs example by example."""
         axes: list[int | None] = [None] * len(self.traced.names)
         leaves = list(self.arrays or ()) if self.arrays is not None else []
         whole: list[Any] = [None] * len(axes)
@@ -207,6 +207,9 @@ class Bound:
         for i, x, b in zip(self.passed, operands, batched, strict=True):
             axes[i], whole[i] = (0 if b else None), x
         other = self.traced.vectorized(tuple(axes), whole)
+        if other is None:
+            made = _one_by_one(self._run_plain, batched, operands)
+            return made, [True] * len(made)
         made = other.bound(self.arrays).calls(None).run([whole[i] for i in other.bound(self.arrays).passed])
         return made, [True] * len(made)
 
@@ -229,6 +232,16 @@ class Bound:
             given = [_dense(gradients[i], n.results[i]) for i in n.of]
             found = dict(zip(n.reached, _last(calls.backward)(rest, given), strict=True))
         return ([found.get(i) for i in self.passed],)
+
+
+def _one_by_one(function: Any, batched: Sequence[bool], operands: Sequence[Any]) -> list[Any]:
+    """The results for each example of the batched operands, one after the other."""
+
+    def one(rows: list[Any]) -> list[Any]:
+        rest = iter(rows)
+        return list(function(*(next(rest) if b else x for x, b in zip(operands, batched, strict=True))))
+
+    return list(jax.lax.map(one, [x for x, b in zip(operands, batched, strict=True) if b]))
 
 
 @jax.tree_util.register_static

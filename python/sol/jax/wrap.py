@@ -110,11 +110,8 @@ class Wrapped(Networks):
             )
         return ParsedNetwork(parsed, wanted)
 
-    def vectorized(self, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Networks:
-        """Not for models of other frameworks."""
-        raise _core.UnsupportedError(
-            f"{self.name}: jax.vmap: not supported for a model of {self.source.framework}; give it a batch of arguments"
-        )
+    def vectorized(self, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> None:
+        """There is none: the model of another framework has the sizes that it has."""
 
     def run(self, given: Sequence[Any]) -> list[Any]:
         """All outputs of the network, for its arguments."""
