@@ -89,9 +89,17 @@ def _of_type(kind: type) -> str | None:
     if own := getattr(kind, "sol_framework", None):
         return str(own)  # a class of SOL itself
     packages = {p: name for name, (_, of) in _OWN.items() for p in of}
+    if keras := sys.modules.get("keras"):
+        backend = keras.backend.backend()
+        packages["keras"] = _OTHER_NAMES.get(backend, backend)  # a model on TensorFlow has also classes of its own
     packages.update((p, name) for name, (_, of) in _outside().items() for p in of)
     found = (packages.get(c.__module__.partition(".")[0]) for c in kind.__mro__)
-    return next((name for name in found if name), None)
+    name = next((name for name in found if name), None)
+    if name in ("numpy", "openvino"):  # backends of Keras that run models in their own way
+        raise _core.UnsupportedError(
+            f"{kind.__name__}: a model of Keras on {name}: not supported; set KERAS_BACKEND=tensorflow"
+        )
+    return name
 
 
 def _of_function(call: Call) -> str | None:

@@ -213,11 +213,6 @@ def outline(tree: Any) -> Any:
     return (type(tree), tuple(map(outline, tree))) if isinstance(tree, tuple | list) else None
 
 
-def check_keras(model: Any, backend: str, instead: str) -> None:
-    """Raises UnsupportedError for a model of Keras on another backend than TensorFlow: there, its variables are objects that a program
-    would read once, when it is made."""
-    if any(c.__module__.partition(".")[0] == "keras" for c in type(model).__mro__):
-        raise _core.UnsupportedError(
-            f"sol.optimize: {type(model).__name__}: a model of Keras on {backend}: not supported, because its variables are not found "
-            f"by the program; {instead}"
-        )
+def is_keras(model: Any) -> bool:
+    """Whether this is a model or layer of Keras. It does not import Keras."""
+    return any(c.__module__.partition(".")[0] == "keras" for c in type(model).__mro__)

@@ -95,6 +95,76 @@ def test_sizes_that_are_compiled_are_said():
     assert "ConcatV2" in line and "expected size" in line, line
 
 
+def python_calls(function):
+    """How many functions of Python a call runs."""
+    count = 0
+
+    def note(frame, event, arg):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_call_costs_no_more_than_one_of_tensorflow():
+    """A Keras model, a module's function and a function, outside of tf.function, when a call of this kind has been made before."""
+    plain, fast = net(), sol.optimize(net())
+    x = tf.constant(X, "float32")
+    theirs = tf.function(lambda x: plain(x, training=False))
+    function = sol.optimize(tf.function(lambda x: plain(x, training=False)))
+    for f in (theirs, fast, function):
+        f(x), f(x)
+    limit = python_calls(lambda: theirs(x))
+    for f in (fast, lambda x: fast(x, training=False), function):
+        f(x)
+        assert python_calls(lambda f=f: f(x)) < limit
+
+
+def test_calls_that_were_made_before():
+    """They see new weights, statistics of training, tapes, other types, masks and layers around the model."""
+    plain, fast = net(), sol.optimize(net())
+    x = tf.constant(X, "float32")
+    for _ in range(3):
+        for training in (None, False, True):
+            np.testing.assert_allclose(fast(x, training=training), plain(x, training=training), **F32)
+    for m in (plain, fast):
+        m.set_weights([w + 0.5 for w in m.get_weights()])
+    for made in (x, x[:3]):
+        for _ in range(2):
+            np.testing.assert_allclose(fast(made), plain(made), **F32)
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(fast(x))
+    assert all(g is not None for g in tape.gradient(y, fast.trainable_variables))
+    np.testing.assert_allclose(fast(X), fast(x), **F32)  # float64, which Keras casts
+    around, plain_around = keras.Sequential([fast]), keras.Sequential([plain])
+    for training in (True, False):  # an inner model's `training` is that of the outer one
+        np.testing.assert_allclose(around(x, training=training), plain_around(x, training=training), **F32)
+    with pytest.raises(ValueError, match="expected shape"):
+        fast(x[:, :, :, :2])
+
+
+def test_calls_again_with_losses_and_masks():
+    i = L.Input((4,))
+    lossy = sol.optimize(keras.Model(i, L.Dense(2, activity_regularizer="l2")(i)))
+    x = tf.ones((2, 4))
+    for _ in range(3):
+        lossy(x)
+        assert len(lossy.losses) == 1
+    words = tf.constant([[1, 2, 0], [3, 0, 0]])
+    embedding = sol.optimize(keras.Sequential([L.Embedding(5, 2, mask_zero=True)]))
+    masked = sol.optimize(keras.Sequential([L.Input((3, 2)), L.GRU(3)]))
+    for _ in range(3):
+        y = embedding(words)
+        np.testing.assert_array_equal(y._keras_mask, words != 0)
+        masked(tf.constant(np.asarray(y)))  # without a mask, so the next call is not one that was made before
+        np.testing.assert_allclose(masked(y), keras.Sequential(masked.layers)(y), rtol=0, atol=1e-6)
+
+
 def test_run_eagerly():
     losses = []
     for m in both():

@@ -12,10 +12,10 @@ import numpy as np
 from sol import _core, report
 from sol.inputs import Input as Described
 from sol.inputs import type_name
-from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, rebuild
+from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, is_keras, rebuild
 
 from .builder import sol_name
-from .function import EACH_SHAPE, Function, Traced
+from .function import EACH_SHAPE, Traced
 from .function import optimize as optimized
 from .network import Described as Graph
 from .wrap import Model, wrap
@@ -23,8 +23,12 @@ from .wrap import Model, wrap
 __all__ = ["assign", "bind", "dims", "optimize", "owned", "parse", "wrap"]
 
 
-def optimize(model: Any, call: Call) -> Function:
+def optimize(model: Any, call: Call) -> Any:
     """`sol.optimize`. `sol.jax.optimize` has more options."""
+    if is_keras(model):
+        from . import keras_model
+
+        return keras_model.optimize(model, call)
     if call.vdims is not None or call.batch_size is not None:
         raise _core.UnsupportedError(f"sol.optimize: {EACH_SHAPE}")
     return optimized(model, *call.args, **call.kwargs)

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from sol import _core, log
+from sol import _core, log, parsed
 from sol.inputs import Input, type_name
-from sol.parsed import check_keras
+from sol.parsed import is_keras
 from sol.programs import Programs
 
 from .chance import is_key, key_bits
@@ -45,8 +45,8 @@ class Networks(ABC):
         """A new network."""
 
     @abstractmethod
-    def vectorized(self, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Networks:
-        """The function under vmap."""
+    def vectorized(self, axes: tuple[int | None, ...], leaves: Sequence[Any]) -> Networks | None:
+        """The function under vmap; None: there is none, and each example runs on its own."""
 
     def network(self, wanted: tuple[int, ...] | None) -> Network:
         """The network with the gradients of these arguments (None: without), compiled when it is first needed."""
@@ -279,11 +279,10 @@ def optimize(
     """
     if vdims is not None or batch_size is not None:
         raise _core.UnsupportedError(f"sol.jax.optimize: {EACH_SHAPE}")
-    check_keras(
-        function,
-        "jax",
-        "optimize a function of its variables' values that calls model.stateless_call, or set KERAS_BACKEND=tensorflow",
-    )
+    if is_keras(function):
+        from . import keras_model
+
+        return keras_model.optimize(function, parsed.Call(args, kwargs))
     chosen = None if params is None else [params] if isinstance(params, int | str) else list(params)
     nums = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
     names = [static_argnames] if isinstance(static_argnames, str) else list(static_argnames)

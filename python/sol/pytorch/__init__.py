@@ -14,7 +14,7 @@ import sol as _sol
 from sol import *  # noqa: F403
 from sol import _core
 from sol.inputs import Dim, Exact
-from sol.parsed import check_keras
+from sol.parsed import is_keras
 
 from . import dynamo
 from .outside import register
@@ -83,7 +83,10 @@ def as_module(
         if not args and not kwargs:
             args, kwargs, batch_size = _exported_inputs(model, batch_size)
         return model.module(), args, kwargs, batch_size
-    check_keras(model, "torch", "set KERAS_BACKEND=tensorflow")
+    if is_keras(model):
+        from .keras_model import KerasModule
+
+        return KerasModule(model, False), args, kwargs, batch_size
     if isinstance(model, torch.nn.Module):
         return model, args, kwargs, batch_size
     if not callable(model):

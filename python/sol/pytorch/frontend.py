@@ -12,7 +12,7 @@ import torch
 from sol import _core
 from sol.inputs import Input as Described
 from sol.inputs import type_name
-from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, with_leaves
+from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, is_keras, with_leaves
 
 from . import as_module, deployed
 from .builder import sol_name
@@ -23,8 +23,12 @@ from .wrap import From, wrap
 __all__ = ["assign", "deploy", "dims", "optimize", "owned", "parse", "wrap"]
 
 
-def optimize(model: Any, call: Call) -> torch.nn.Module:
+def optimize(model: Any, call: Call) -> Any:
     """`sol.optimize`."""
+    if is_keras(model):
+        from . import keras_model
+
+        return keras_model.optimize(model, call)
     model, args, kwargs, batch_size = as_module("sol.optimize", model, call.args, call.kwargs, call.batch_size)
     return optimize_module(model, args, kwargs, batch_size, call.copy, call.vdims)
 

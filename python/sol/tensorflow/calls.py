@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import record, tape
+from tensorflow.python.eager import context, record, tape
+from tensorflow.python.framework.ops import EagerTensor
 
 from sol import _core
 
 from .operation import Family
 
 _SIMPLE = (bool, int, float, str, type(None))
+
+
+class _Process:
+    """Whether this is the child of a process in which TensorFlow had started: its threads are gone, so that it would wait for ever."""
+
+    forked = False
+
+    @classmethod
+    def note(cls) -> None:
+        """In the child."""
+        cls.forked = context.context()._context_handle is not None
+
+
+os.register_at_fork(after_in_child=_Process.note)
+
+
+class _Mine(threading.local):
+    """What the current call of this thread has found."""
+
+    family: Any = None  # that ran
+    asked: Any = None  # the key and the arguments of a Keras model's call
 
 
 class Calls:
@@ -30,11 +53,40 @@ class Calls:
         self._found: dict[Any, list[Any]] = {}  # variables, by the kind of the call
         self._lock = threading.RLock()
         self.open: dict[int, Sequence[int | None]] = {}  # shapes of arguments, None where sizes vary
+        self.again: dict[
+            Any, Callable[[Sequence[Any]], Any]
+        ] = {}  # what runs calls that were made before, by their keys
+        self.mine = _Mine()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result."""
+        key = None if kwargs else self.key(None, args)
+        if key in self.again:
+            return self.again[key](args)
+        result = self._run(args, kwargs)
+        if key is not None and tf.executing_eagerly():
+            self.again[key] = self.mine.family.again(packer(result))
+        return result
+
+    def key(self, how: Any, args: tuple[Any, ...]) -> Any:
+        """What tells calls of tensors apart that record no gradients; None: another call. `how`: anything else that does."""
+        if (
+            _Process.forked
+            or not context.executing_eagerly()
+            or record.could_possibly_record()
+            or tf.distribute.has_strategy()
+        ):
+            return None
+        found = [how]
+        for x in args:
+            if type(x) is not EagerTensor or getattr(x, "_keras_mask", None) is not None:
+                return None
+            found.append((x._datatype_enum(), x._shape_tuple()))
+        return tuple(found)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         family, xs = self.find(args, kwargs)
-        self.last = family
+        self.last = self.mine.family = family
         if tf.executing_eagerly():
             family.prepare([x.shape.as_list() for x in xs])
             return family.run(*xs)
@@ -98,6 +150,13 @@ class Calls:
             tape.variable_accessed(v)
         return frozenset(id(v.handle) for v in found if record.should_record_backprop([v.handle]))
 
+    def plain(self, args: tuple[Any, ...], result: Any) -> None:
+        """A call of a Keras model that made neither losses nor masks: the next one like it runs the network at once."""
+        key, given = self.mine.asked or (None, ())
+        same = len(args) == len(given) and all(a is b for a, b in zip(args, given, strict=True))
+        if key and same and tf.executing_eagerly():
+            self.again[key] = self.mine.family.again(packer(result))
+
     def refresh(self) -> None:
         """Nothing to do: TensorFlow does not write to what a program holds."""
 
@@ -113,6 +172,8 @@ def is_result(v: Any) -> bool:
 
 def packer(result: Any) -> Callable[[Sequence[Any]], Any]:
     """Makes the structure of a result of other tensors. Leaves that are no tensors stay."""
+    if is_result(result):
+        return lambda tensors: tensors[0]
     found = tf.nest.flatten(result)
     there = [is_result(v) for v in found]
     others = [None if t else v for t, v in zip(there, found, strict=True)]
@@ -151,6 +212,11 @@ def _tensor(i: int, v: Any) -> Any:
 
 
 def _check_place() -> None:
+    if _Process.forked:
+        raise _core.UnsupportedError(
+            "a call in a forked process: not supported, because TensorFlow's threads are only in the process that began; start "
+            "processes by multiprocessing.get_context('spawn')"
+        )
     if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context() is False:
         strategy = tf.distribute.get_strategy()
         if strategy.num_replicas_in_sync > 1:

@@ -1,108 +1,62 @@
-"""The optimized model: an object of the same class, with the same `__dict__`, whose `call` runs SOL's networks."""
+"""The optimized model: of Keras (sol/keras_face.py), a tf.Module or a function."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
-from keras.src.backend.common.keras_tensor import KerasTensor
+from keras.src.backend.common import global_state
 
-from sol import _core
+from sol import _core, keras_face
+from sol.keras_face import is_optimized
 
 from .calls import Calls
 
-
-def _original(cls: type) -> Any:
-    """The class that the user gave."""
-    return cls.__mro__[1]
+__all__ = ["Function", "attach", "is_optimized"]
 
 
-def _traced_call(model: Any) -> Any:
-    """What a network of a Keras model computes: the result, losses that layers added, and masks of the results."""
-
-    def function(args: Any, kwargs: Any, masks_in: Any) -> Any:
-        for x, mask in zip(tf.nest.flatten((args, kwargs)), masks_in, strict=True):
-            if mask is not None:
-                keras.src.backend.set_keras_mask(x, mask)
-        before = [(layer, len(layer._losses)) for layer in model._flatten_layers()]
-        result = _original(type(model)).call(model, *args, **kwargs)
-        losses = [loss for layer, n in before for loss in layer._losses[n:]]
-        for layer, n in before:
-            del layer._losses[n:]
-        masks = [keras.src.backend.get_keras_mask(t) if tf.is_tensor(t) else None for t in tf.nest.flatten(result)]
-        return result, losses, masks
-
-    return function
+_SCOPES = (
+    "current_call_ctx",
+    "autocast_scope",
+    "stateless_scope",
+    "symbolic_scope",
+    "distribution",
+)  # in Keras's state
 
 
-def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Runs the network for these arguments, or adds it to the graph that is being made."""
-    flat = tf.nest.flatten((args, kwargs))
-    if any(isinstance(v, KerasTensor) for v in flat) or not is_optimized(self):  # made of its class by clone_model
-        return _original(type(self)).call(self, *args, **kwargs)
-    masks = [keras.src.backend.get_keras_mask(x) if tf.is_tensor(x) else None for x in flat]
-    result, losses, found = self.__dict__["_sol"](args, kwargs, masks)
-    for loss in losses:
-        keras.layers.Layer.add_loss(self, loss)  # a functional model has none of its own
-    for t, mask in zip(tf.nest.flatten(result), found, strict=True):
-        if mask is not None:
-            keras.src.backend.set_keras_mask(t, mask)
-    return result
-
-
-def _again(make: Any, args: Any) -> Any:
-    """Unpickling: the model that Keras makes, optimized."""
-    return attach(make(*args))
-
-
-class _Face:
-    """What the class of an optimized Keras model has besides the user's."""
-
-    call = _call
-
-    def setWeights(self: Any, weights: Any) -> None:
-        """`set_weights`, also with variables, such as the `weights` of another model."""
-        self.set_weights([np.asarray(w) for w in weights])
-
-    def __reduce__(self: Any) -> Any:
-        return _again, _plain(self).__reduce__()[:2]
-
-    def __deepcopy__(self: Any, memo: Any) -> Any:
-        return attach(copy.deepcopy(_plain(self), memo))
-
-
-def _plain(model: Any) -> Any:
-    """The user's model behind an optimized one, which shares everything with it."""
-    plain: Any = object.__new__(_original(type(model)))
-    plain.__dict__.update({k: v for k, v in model.__dict__.items() if k not in ("_sol", "supports_jit")})
-    return plain
-
-
-def _class(cls: type, members: dict[str, Any]) -> type:
-    """A class of the same name, so that files that Keras saves name the user's class."""
-    if any(cls.__dict__.get(k) is v for k, v in members.items()):  # clone_model has made it of an optimized one
-        cls = _original(cls)
-    return type(cls.__name__, (cls,), {**members, "__module__": cls.__module__, "__qualname__": cls.__qualname__})
-
-
-def is_optimized(model: Any) -> bool:
-    """Whether this is an optimized model."""
-    return isinstance(getattr(model, "__dict__", {}).get("_sol"), Calls)
+def _call_again(self: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
+    """Keras's `__call__`. What it finds out is known for a call on tensors that was made before in the same way, where no layer around
+    the model changes what it does; such a call runs the network at once."""
+    if training is not None:
+        kwargs["training"] = training
+    calls = self.__dict__.get("_sol")
+    state = global_state.GLOBAL_STATE_TRACKER
+    if (
+        calls is None
+        or len(kwargs) > (training is not None)
+        or any(getattr(state, n, None) is not None for n in _SCOPES)
+    ):
+        return keras.layers.Layer.__call__(self, *args, **kwargs)
+    key = calls.key(("call", training), args) if isinstance(training, bool | None) and not self._losses else None
+    if key in calls.again:
+        return calls.again[key](args)
+    calls.mine.asked = key and (key, args)
+    try:
+        return keras.layers.Layer.__call__(self, *args, **kwargs)
+    finally:
+        calls.mine.asked = None
 
 
 def attach(model: Any) -> Any:
     """A Keras model, a layer or a tf.Module as an optimized one, which shares everything with it."""
-    if is_optimized(model):
-        raise _core.InvalidError(f"{type(model).__name__}: is optimized already")
+    keras_face.check_new(model)
     name = str(getattr(model, "name", None) or type(model).__name__)
     if isinstance(model, keras.layers.Layer):
-        new: Any = object.__new__(_class(type(model), {k: v for k, v in vars(_Face).items() if k in _MEMBERS}))
-        new.__dict__.update(model.__dict__)
+        own = type(model).__call__ is not keras.layers.Layer.__call__
+        new = keras_face.attach(model, attach, {} if own else {"__call__": _call_again})
         new.__dict__["supports_jit"] = False  # Keras then says that it does without XLA
-        calls = Calls(_traced_call(new), name, lambda: [v.value for v in new.trainable_variables])
+        calls = Calls(keras_face.network_of(new), name, lambda: [v.value for v in new.trainable_variables])
         calls.open = _open_inputs(model)
         new.__dict__["_sol"] = calls
         return new
@@ -110,14 +64,11 @@ def attach(model: Any) -> Any:
         function = type(model).__call__ if "__call__" in dir(type(model)) else None
         if function is None:
             raise _core.InvalidError(f"{name}: has no __call__ to optimize; give one of its functions")
-        new = object.__new__(_class(type(model), {"__call__": _call_module}))
+        new = object.__new__(keras_face.class_of(type(model), {"__call__": _call_module}))
         new.__dict__.update(model.__dict__)
         new.__dict__["_sol"] = Calls(lambda *args, **kwargs: function(model, *args, **kwargs), name, None)
         return new
     return Function(model, name)
-
-
-_MEMBERS = ("call", "setWeights", "__reduce__", "__deepcopy__")
 
 
 def _call_module(self: Any, *args: Any, **kwargs: Any) -> Any:

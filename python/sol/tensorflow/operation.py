@@ -120,7 +120,7 @@ class Family:
         _families[self.id] = self
         self._ready: set[Any] = set()
         self._pending = read if self._open and self.fixed is None else None
-        self.run = tf.function(self.__call__, input_signature=list(self.specs), autograph=False)
+        self._function = tf.function(self._results, input_signature=list(self.specs), autograph=False)
 
     @property
     def trainable(self) -> list[Any]:
@@ -214,7 +214,22 @@ class Family:
             self._ready.add(key)
 
     def __call__(self, *xs: Any) -> Any:
-        """The function's result for tensors, now or in a graph."""
+        """Adds the network to the graph that is being made: the function's result for tensors."""
+        return self._pack(self._results(*xs))
+
+    def run(self, *xs: Any) -> Any:
+        """The function's result for tensors, now. Within a function of TensorFlow, reading many variables is cheap."""
+        return self._pack(self._function(*xs))
+
+    def again(self, pack: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+        """What runs the network now for tensors that `run` has seen the like of, when no gradients are recorded. `pack` makes the
+        result. It leaves out what a tf.function finds out in each call."""
+        concrete = self._function.get_concrete_function()
+        captured, n = concrete.captured_inputs, len(concrete.outputs)
+        return lambda xs: pack(context.context().call_function(concrete.name, [*xs, *captured], n))
+
+    def _results(self, *xs: Any) -> list[Any]:
+        """The tensors of the result."""
         xs = tuple(xs[i] if i >= 0 else draw() for i in self.order)
         params = [self.constants[i] if i in self.constants else s.read_value() for i, s in enumerate(self.sources)]
         outputs = call_op("SolForward" if self.training else "SolRun", self.id, [*xs, *params], self.types)
@@ -225,7 +240,7 @@ class Family:
                 outputs[n].set_shape(self.sources[i].shape)
         for i, n in self.writes:
             self.sources[i].assign(outputs[n])
-        return self._pack([outputs[i] for i in self.results])
+        return [outputs[i] for i in self.results]
 
     def _pack(self, found: Sequence[Any]) -> Any:
         """The caller's result, of tensors."""

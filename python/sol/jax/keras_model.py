@@ -1,0 +1,79 @@
+"""Models of Keras on JAX (KERAS_BACKEND=jax). Their networks are functions of the variables' values, so they work wherever Keras does:
+in calls, in `stateless_call`, and in the steps of `fit`, which Keras compiles with `jax.jit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from sol import _core, keras_face
+from sol.inputs import Input as Described
+from sol.inputs import type_name
+from sol.parsed import Call, flatten, rebuild
+
+from .function import EACH_SHAPE, Function
+
+
+class Networks:
+    """The networks of an optimized model: one function for each structure of arguments and each value that is no array."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.functions: dict[Any, Function] = {}
+        self.variables: list[Any] = []
+
+    def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
+        """The result, losses and masks of the result, for the arguments of `call` and their masks."""
+        leaves, tree = jax.tree_util.tree_flatten((args, kwargs, masks))
+        arrays = [isinstance(x, jax.Array | np.ndarray | np.generic) for x in leaves]
+        key = tree, tuple(None if a else x for a, x in zip(arrays, leaves, strict=True))
+        if key not in self.functions:
+            self.variables = self.variables or keras_face.variables_of(self.model)
+            self.functions[key] = self._function(*key)
+        values = [v.value for v in self.variables]
+        made, new = self.functions[key](values, *(x for a, x in zip(arrays, leaves, strict=True) if a))
+        for i, value in new.items():
+            self.variables[i].assign(value)
+        return made
+
+    def _function(self, tree: Any, plain: tuple[Any, ...]) -> Function:
+        network = keras_face.with_values(self.model, self.variables)
+
+        def function(values: Any, *arrays: Any) -> Any:
+            rest = iter(arrays)
+            leaves = [next(rest) if x is None else x for x in plain]
+            return network(values, *jax.tree_util.tree_unflatten(tree, leaves))
+
+        function.__name__ = self.model.name
+        return Function(function, [0], [], [])
+
+    def plain(self, args: tuple[Any, ...], result: Any) -> None:
+        """Nothing to note."""
+
+
+def attach(model: Any) -> Any:
+    """A Keras model as an optimized one, which shares everything with it."""
+    new = keras_face.attach(model, attach, {})
+    new.__dict__["_sol"] = Networks(new)
+    return new
+
+
+def optimize(model: Any, call: Call) -> Any:
+    """`sol.optimize`. With example arguments, the network for them is compiled now."""
+    if call.vdims is not None or call.batch_size is not None:
+        raise _core.UnsupportedError(f"sol.optimize: {EACH_SHAPE}")
+    if call.copy:
+        import copy
+
+        model = copy.deepcopy(model)
+    new = attach(model)
+    if call.args or call.kwargs:
+        leaves = [
+            np.zeros(x.sized(1), np.dtype(type_name(x.dtype))) if isinstance(x, Described) else x
+            for x in flatten((call.args, call.kwargs))
+        ]
+        args, kwargs = rebuild((call.args, call.kwargs), leaves)
+        new(*args, **kwargs)
+    return new

@@ -1,0 +1,158 @@
+"""The optimized model of Keras, on any of its backends: an object of the same class, with the same `__dict__`, whose `call` runs
+networks of SOL. A frontend makes what runs them: its attribute `_sol`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+from keras.src.backend.common.keras_tensor import KerasTensor
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+from sol import _core
+
+
+class Runs(Protocol):
+    """What runs the networks of a model."""
+
+    def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
+        """The results of `network_of(model)` for these arguments."""
+
+    def plain(self, args: tuple[Any, ...], result: Any) -> None:
+        """Notes a call that made neither losses nor masks."""
+
+
+def original(cls: type) -> Any:
+    """The class that the user gave, of that of an optimized model."""
+    return cls.__mro__[1]
+
+
+def own_call(model: Any) -> Callable[..., Any]:
+    """The `call` of the user's class."""
+    cls = original(type(model)) if is_optimized(model) else type(model)
+    return lambda *args, **kwargs: cls.call(model, *args, **kwargs)
+
+
+def network_of(model: Any) -> Callable[[Any, Any, Any], Any]:
+    """What a network of a model computes of the arguments of `call` and their masks: the result, losses that layers added, and masks
+    of the results."""
+
+    def function(args: Any, kwargs: Any, masks_in: Any) -> Any:
+        for x, mask in zip(keras.tree.flatten((args, kwargs)), masks_in, strict=True):
+            if mask is not None:
+                keras.src.backend.set_keras_mask(x, mask)
+        before = [(layer, len(layer._losses)) for layer in model._flatten_layers()]
+        result = own_call(model)(*args, **kwargs)
+        losses = [loss for layer, n in before for loss in layer._losses[n:]]
+        for layer, n in before:
+            del layer._losses[n:]
+        masks = [_mask(t) for t in keras.tree.flatten(result)]
+        return result, losses, masks
+
+    return function
+
+
+def _mask(x: Any) -> Any:
+    return keras.src.backend.get_keras_mask(x) if keras.ops.is_tensor(x) else None
+
+
+def with_values(model: Any, variables: Sequence[Any]) -> Callable[..., Any]:
+    """The same as a function whose first argument are values of the variables. It returns also the new values of those that the call
+    assigns, by their numbers."""
+    network = network_of(model)
+
+    def function(values: Sequence[Any], args: Any, kwargs: Any, masks: Any) -> Any:
+        ids = [(layer, set(layer._loss_ids)) for layer in model._flatten_layers()]
+        with keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True) as scope:
+            before = [scope.get_current_value(v) for v in variables]
+            result, _, made = network(args, kwargs, masks)
+            now = [scope.get_current_value(v) for v in variables]
+        for layer, own in ids:
+            layer._loss_ids = own
+        new = {i: b for i, (a, b) in enumerate(zip(before, now, strict=True)) if b is not a}
+        return (result, list(scope.losses), made), new
+
+    return function
+
+
+def variables_of(model: Any) -> list[Any]:
+    """Keras's variables that a call may read or assign: metrics are not among them."""
+    return [*model.trainable_variables, *model.non_trainable_variables]
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs the network for these arguments, or adds it to the graph that is being made."""
+    flat = keras.tree.flatten((args, kwargs))
+    if any(isinstance(v, KerasTensor) for v in flat) or in_symbolic_scope() or not is_optimized(self):
+        return original(type(self)).call(self, *args, **kwargs)  # shapes alone; or its class was used by clone_model
+    runs = self.__dict__["_sol"]
+    result, losses, masks = runs(args, kwargs, [_mask(x) for x in flat])
+    for loss in losses:
+        keras.layers.Layer.add_loss(self, loss)  # a functional model has none of its own
+    for t, mask in zip(keras.tree.flatten(result), masks, strict=True):
+        if mask is not None:
+            keras.src.backend.set_keras_mask(t, mask)
+    if not losses and not any(m is not None for m in masks):
+        runs.plain(args, result)
+    return result
+
+
+def _again(make: Any, args: Any, frontend: Any) -> Any:
+    """Unpickling: the model that Keras makes, optimized."""
+    return frontend(make(*args))
+
+
+class Face:
+    """What the class of an optimized model has besides the user's."""
+
+    call = _call
+
+    def setWeights(self: Any, weights: Any) -> None:
+        """`set_weights`, also with variables, such as the `weights` of another model."""
+        self.set_weights([np.asarray(w) for w in weights])
+
+    def __reduce__(self: Any) -> Any:
+        return _again, (*plain(self).__reduce__()[:2], self._sol_attach)
+
+    def __deepcopy__(self: Any, memo: Any) -> Any:
+        return self._sol_attach(copy.deepcopy(plain(self), memo))
+
+
+_MEMBERS = ("call", "setWeights", "__reduce__", "__deepcopy__")
+
+
+def plain(model: Any) -> Any:
+    """The user's model behind an optimized one, which shares everything with it."""
+    made: Any = object.__new__(original(type(model)))
+    made.__dict__.update({k: v for k, v in model.__dict__.items() if k not in ("_sol", "supports_jit")})
+    return made
+
+
+def class_of(cls: type, members: dict[str, Any]) -> type:
+    """A class of the same name, so that files that Keras saves name the user's class."""
+    if any(cls.__dict__.get(k) is v for k, v in members.items()):  # clone_model has made it of an optimized one
+        cls = original(cls)
+    return type(cls.__name__, (cls,), {**members, "__module__": cls.__module__, "__qualname__": cls.__qualname__})
+
+
+def is_optimized(model: Any) -> bool:
+    """Whether this is an optimized model."""
+    return "_sol" in getattr(model, "__dict__", ())
+
+
+def check_new(model: Any) -> None:
+    """Raises InvalidError for an optimized model."""
+    if is_optimized(model):
+        raise _core.InvalidError(f"{type(model).__name__}: is optimized already")
+
+
+def attach(model: Any, frontend: Callable[[Any], Any], members: dict[str, Any]) -> Any:
+    """The optimized model, still without its `_sol`. `frontend`: makes one of a model; `members`: more of its class."""
+    check_new(model)
+    own = {k: vars(Face)[k] for k in _MEMBERS}
+    new: Any = object.__new__(class_of(type(model), {**own, "_sol_attach": staticmethod(frontend), **members}))
+    new.__dict__.update(model.__dict__)
+    return new
