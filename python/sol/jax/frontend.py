@@ -47,6 +47,11 @@ def bind(model: Any, call: Call) -> tuple[Any, Call]:
 def owned(model: Any) -> list[Owned]:
     """The arrays in the first argument of a functools.partial. Those of real types are trained; of variables of Flax, those in
     "params". Other arrays that a function closes over are constants."""
+    if is_keras(model):
+        raise _core.UnsupportedError(
+            f"{type(model).__name__}: a model of Keras on JAX in another framework: not supported; give a function of its variables' "
+            "values that calls model.stateless_call"
+        )
     if isinstance(model, Model):
         return [Owned(n, np.asarray(v), n in model.trained, n) for n, v in model.parameters.items()]
     found = []
