@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-NETWORKS = ("cnn", "lstm", "transformer", "own", pytest.param("mobilenet", marks=pytest.mark.slow))
+NETWORKS = ("own", "transformer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cnn", "lstm", "mobilenet")))
 
 
 @pytest.mark.parametrize("network", NETWORKS)
