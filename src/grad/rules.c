@@ -434,7 +434,7 @@ static sol_status rule_attention(struct rule_call *c)
     int64_t *last = NEW_ARRAY(c->g->arena, int64_t, 1);
     if (c->d[1] || c->d[2] || (l->nin > 3 && c->want[3])) return adjoint_layer(c->g, c->l, c->d, c->want, c->out_d);
     *last = dy->ndim - 1;
-    const struct opdef_attr along = {.name = "axes", .kind = ATTR_INT, .n = 1, .ints = last};
+    struct opdef_attr along = {.name = "axes", .kind = ATTR_INT, .n = 1, .ints = last};
     TRY(number(c, 0, z->dtype, &zero));
     TRY(number(c, INFINITY, z->dtype, &most));
     TRY(binary(c, "eq", z, zero, &none));
@@ -442,7 +442,7 @@ static sol_status rule_attention(struct rule_call *c)
     TRY(binary(c, "add", m, sum, &sum));
     TRY(add(c, "where", 3, (struct sol_tensor *[]){none, most, sum}, NULL, &sum));
     TRY(binary(c, "mul", dy, l->out[0], &scaled));
-    TRY(add(c, "Sum", 1, &scaled, &(struct attrs){1, (struct opdef_attr *)&along}, &g));
+    TRY(add(c, "Sum", 1, &scaled, &(struct attrs){1, &along}, &g));
     struct sol_tensor *in[] = {l->in[0], l->in[1], l->in[2], l->nin > 3 ? l->in[3] : NULL, dy, sum, g};
     TRY(graph_add(c->g, NULL, &(struct new_layer){"AttentionGrad", COUNT_OF(in), in, &l->attrs, l->name, l->where},
                   &made));
