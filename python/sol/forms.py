@@ -11,6 +11,7 @@ from typing import Any
 from sol import _core
 
 _END = 1 << 62  # PyTorch's word for the end of a dimension
+_MOST_MULTIPLE = 128
 _ADD, _SUB, _MUL, _FLOOR_DIV, _MOD, _MIN, _MAX = range(7)  # enum sol_size_op
 
 
@@ -143,6 +144,26 @@ def at(tree: Any, dims: tuple[int, ...]) -> Any:
 def hint(n: Any) -> int:
     """The value for the sizes that the program is planned for."""
     return _core.size_hint(n.form) if type(n) is Size else n
+
+
+def fitting(a: int, b: int, multiples: list[int]) -> tuple[list[int], int] | None:
+    """The dimensions, by number, and the least number of whose multiples they must be, so that two forms are equal. None: there is no
+    such number up to 128. Each dimension is a multiple of a number already. The forms are compared at a few sizes: who reads the
+    model again proves it."""
+
+    def both(counts: list[int]) -> tuple[int, int]:
+        dims = tuple(n * m for n, m in zip(counts, multiples, strict=True))
+        return _core.size_at(a, dims), _core.size_at(b, dims)
+
+    def changed(i: int, n: int) -> bool:
+        return both([n if k == i else 60 for k in range(len(multiples))]) != both([60] * len(multiples))
+
+    used = [i for i in range(len(multiples)) if any(changed(i, n) for n in range(61, 70))]
+    for m in range(2, _MOST_MULTIPLE + 1) if used else ():
+        tries = [[m * (1 + (i + 3 * k) % 7) if i in used else 60 for i in range(len(multiples))] for k in range(7)]
+        if all(x == y for x, y in map(both, tries)):
+            return used, m
+    return None
 
 
 def _made(op: int, a: Any, b: Any) -> Any:

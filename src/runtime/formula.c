@@ -1,6 +1,7 @@
 /* The peak of memory as a formula of the dimensions that vary: a short sum of monomials that comes close to what the
- * network needs at sizes around the hints. One monomial after the other is added, always the one that helps most, until
- * the sum is close enough; the constant then makes it exact at the hints. */
+ * network needs besides its parameters, at sizes around the hints. One monomial after the other is added, always the one
+ * that helps most, of similar ones the one with the lowest powers, until the sum is close enough; the constant then makes
+ * it exact at the hints. */
 #include "base/size.h"
 #include "runtime/inside.h"
 
@@ -12,13 +13,15 @@ enum {
     VALUES = POINTS * POINTS * POINTS,
     TERMS = 6 /* the first is the constant */
 };
-#define CLOSE 0.02 /* of the peak */
+#define CLOSE 0.02      /* of what varies of the peak */
+#define LEAST_BYTES 0.5 /* a smaller coefficient would be printed as 0B */
+#define PER_POWER 0.1   /* how much smaller the error must be for a power more */
 
 struct fit {
     struct sol_net *net;
     int ndim;
     int64_t at[FITTED][POINTS]; /* sizes of each dimension; all equal: it has no terms */
-    double peak[VALUES];        /* at the sizes that the digits of the index choose */
+    double peak[VALUES];        /* at the sizes that the digits of the index choose, without parameters */
     int n, term[TERMS];         /* monomials: the digits of the number are the powers */
     double coef[TERMS];
 };
@@ -46,7 +49,7 @@ static sol_status sample(struct fit *f)
     for (int i = 0; i < VALUES; i++) {
         for (int d = 0; d < f->ndim; d++) dims[d] = f->at[d][digit(i, d)];
         TRY(sol_net_memory_at(f->net, dims, &m));
-        f->peak[i] = (double)MAX(m.peak, 1);
+        f->peak[i] = (double)MAX(m.peak - m.params - m.prepared, 1);
     }
     return SOL_OK;
 }
@@ -85,7 +88,7 @@ static bool solve(int n, double a[TERMS][TERMS + 1], double *x)
 }
 
 /* The coefficients of the least squares of relative errors. Returns the largest error; 2: only coefficients that are
- * negative, or not determined, would do. */
+ * negative or next to 0, or not determined, would do. */
 static double least_squares(struct fit *f)
 {
     double a[TERMS][TERMS + 1] = {{0}}, scale[TERMS], worst = 0;
@@ -101,7 +104,7 @@ static double least_squares(struct fit *f)
     if (!solve(f->n, a, f->coef)) return 2;
     for (int i = 0; i < f->n; i++) {
         f->coef[i] /= scale[i];
-        if (i && f->coef[i] < 0) return 2;
+        if (i && f->coef[i] < LEAST_BYTES) return 2;
     }
     for (int p = 0; p < VALUES; p++) {
         double error = -f->peak[p];
@@ -121,23 +124,30 @@ static bool may_have(const struct fit *f, int term)
     return true;
 }
 
+static int powers(int term)
+{
+    int n = 0;
+    for (int d = 0; d < FITTED; d++) n += digit(term, d);
+    return n;
+}
+
 static void choose_terms(struct fit *f)
 {
     f->n = 1;
     double error = least_squares(f);
     while (error > CLOSE && f->n < TERMS) {
         int best = 0;
-        double least = error;
+        double least = 2, found = error;
         for (int term = 1; term < VALUES; term++) {
             if (!may_have(f, term)) continue;
             f->term[f->n++] = term;
-            const double e = least_squares(f);
-            if (e < least) least = e, best = term;
+            const double e = least_squares(f), cost = MAX(e, CLOSE) * (1 + PER_POWER * powers(term));
+            if (e < error && cost < least) least = cost, found = e, best = term;
             f->n--;
         }
         if (!best) break;
         f->term[f->n++] = best;
-        error = least;
+        error = found;
     }
     least_squares(f);
 }

@@ -111,9 +111,9 @@ def _run(o: Any, args: Sequence[Array]) -> Array | None:
     types = {a.type_attr for a in definition.input_arg}
     given = {a.name: o.get_attr(a.name) for a in definition.attr if a.name not in types and not a.name.startswith("_")}
     inputs = list(inspect.signature(function).parameters)[: len(args)]  # Python's names: `axis` for `reduction_indices`
-    given.update({name: tf.constant(x) for name, x in zip(inputs, args, strict=True)})
     try:
         with tf.init_scope(), tf.device("cpu:0"):
+            given.update({name: tf.constant(x) for name, x in zip(inputs, args, strict=True)})
             return np.asarray(function(**given).numpy())
     except (tf.errors.OpError, TypeError, ValueError, AttributeError):
         return None

@@ -14,13 +14,13 @@ import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_def_library
 
-from sol import _core, log
+from sol import _core, forms, log
 from sol.api import next_random
 from sol.parsed import REAL
 
 from .builder import TYPE
 from .hooks import hooked
-from .parse import Read, Reader, line_of
+from .parse import Place, Read, Reader, line_of
 
 _core.tf_register(os.path.join(os.path.dirname(tf.__file__), "libtensorflow_framework.so.2"))
 _families: weakref.WeakValueDictionary[int, Family] = weakref.WeakValueDictionary()
@@ -106,7 +106,10 @@ class Family:
         self._open = any(n is None for s in specs for n in s.shape)
         hints = [[8 if n is None else n for n in s] for s in shapes]
         self.fixed: Exception | None = None  # why each combination of sizes has a program of its own
-        self._trace = seen = self._concrete(self.specs)
+        self.multiples: dict[Place, int] = {}  # of what numbers the program for all sizes wants them to be multiples
+        self._why = ""  # the last cause of these
+        self._places: list[Place] = []  # of the graph's dimensions, in their order
+        self._trace = seen = self._traced(hints)
         read = self._first(seen, hints)
         self.shapes = self._shapes(seen, read)
         self.sources, self.writes, self.results, self.order = read.sources, read.writes, read.results, read.order
@@ -139,27 +142,69 @@ class Family:
                 ) from e
             raise
 
+    def _traced(self, hints: Sequence[Sequence[int]]) -> Any:
+        """The trace for all sizes; for the hints, if the model's Python code needs numbers."""
+        try:
+            return self._concrete(self.specs)
+        except _core.UnsupportedError as e:
+            if not self._open:
+                raise
+            seen = self._concrete(self._exact(hints))
+            self._each_size(e)
+            return seen
+
+    def _each_size(self, why: Exception) -> None:
+        self.fixed, self.multiples = why, {}
+        text = " ".join(str(why).split())
+        log.info(f"{self.name}: each new size is compiled: {text.removeprefix(f'{self.name}: ')}")
+
+    def _exact(self, shapes: Sequence[Sequence[int]]) -> Any:
+        return [tf.TensorSpec(n, s.dtype) for n, s in zip(shapes, self.specs, strict=True)]
+
     def _first(self, seen: Any, hints: Sequence[Sequence[int]]) -> Read:
         """The graph for all sizes; if there is none, that for the hints."""
-        if self._open:
+        while self._open and self.fixed is None:
             try:
                 read = self._read(seen, hints)
                 self._differentiate(read, keep=False)
                 return self._read(seen, hints) if self.training else read
             except (_core.UnsupportedError, _core.InvalidError, _core.InternalError) as e:
-                self.fixed = e
-                log.info(f"{self.name}: each new size is compiled: {' '.join(str(e).split())}")
+                if not self._restricted(e):
+                    self._each_size(e)
         return self._sized(hints)
 
+    def _restricted(self, error: Any) -> bool:
+        """Whether sizes that are multiples of larger numbers than before avoid an error: two sizes that must be equal then are."""
+        sizes = getattr(error, "sizes", None)
+        places = self._places
+        found = sizes and forms.fitting(*sizes, [self.multiples.get(p, 1) for p in places])
+        if not found or (0, 0) in (chosen := [places[i] for i in found[0]]):
+            return False
+        self.multiples |= {p: found[1] * self.multiples.get(p, 1) for p in chosen}
+        self._why = " ".join(str(error).split(":\n", 1)[-1].split())
+        return True
+
+    def _fits(self, shapes: Sequence[Sequence[int]]) -> str:
+        """How the first size that is no multiple breaks the rule of the program for all sizes; empty: none does."""
+        for (i, d), m in self.multiples.items():
+            if shapes[i][d] % m or not shapes[i][d]:
+                return f"argument {i}: dimension {d} is {shapes[i][d]}, expected a multiple of {m}: {self._why}"
+        return ""
+
     def _sized(self, shapes: Sequence[Sequence[int]]) -> Read:
-        specs = [tf.TensorSpec(n, s.dtype) for n, s in zip(shapes, self.specs, strict=True)]
-        return self._read(self._concrete(specs), shapes)
+        return self._read(self._concrete(self._exact(shapes)), shapes)
 
     def _read(self, seen: Any, shapes: Sequence[Sequence[int]]) -> Read:
-        return Reader(seen, self.name, shapes, self.training).run()
+        reader = Reader(seen, self.name, shapes, self.training, self.multiples)
+        try:
+            return reader.run()
+        finally:
+            self._places = list(reader.dims)
 
     def _shapes(self, seen: Any, read: Read) -> list[Any]:
         """The shapes of the results as far as they are known for all sizes."""
+        if self._open and all(t.shape.is_fully_defined() for t in seen.inputs):
+            return [tf.TensorShape([None] * t.shape.rank) for t in seen.outputs]  # of one call
         return [t.shape for t in seen.outputs]
 
     def _differentiate(self, read: Read, keep: bool = True) -> None:
@@ -185,7 +230,7 @@ class Family:
         with self._lock:
             read, self._pending = self._pending, None
             if read is None:
-                read = self._sized(self._by_argument(shapes))
+                read = self._of_sizes(self._by_argument(shapes))
                 if read.order != self.order or not _same(read.sources, self.sources):
                     raise _core.UnsupportedError(
                         f"{self.name}: reads other variables, constants or arguments at sizes {list(map(list, shapes))}: not supported"
@@ -204,13 +249,25 @@ class Family:
         known = dict(zip(self.order, map(list, shapes), strict=True))
         return [known.get(i, [1 if n is None else n for n in s.shape]) for i, s in enumerate(self.specs)]
 
+    def _of_sizes(self, shapes: Sequence[Sequence[int]]) -> Read:
+        broken = self._fits(shapes)
+        try:
+            return self._sized(shapes)
+        except Exception as e:
+            if not broken:
+                raise
+            raise _core.InvalidError(f"{self.name}: {broken}") from e
+
     def prepare(self, shapes: Sequence[Sequence[int]]) -> None:
         """Compiles the program for arguments of these shapes if there is none, so that errors are those of Python."""
         key = tuple(map(tuple, shapes))
         if key not in self._ready:
             with self._lock:
-                if self._pending is not None or (self.fixed is not None or not self._open):
-                    self.make([shapes[i] if i >= 0 else () for i in self.order])
+                wanted = [shapes[i] if i >= 0 else () for i in self.order]
+                if self._pending is not None:
+                    self.make(wanted)
+                if self.fixed is not None or not self._open or self._fits(shapes):
+                    self.make(wanted)
             self._ready.add(key)
 
     def __call__(self, *xs: Any) -> Any:

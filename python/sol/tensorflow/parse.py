@@ -6,7 +6,7 @@ import json
 import os
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,19 +64,35 @@ def _line(frames: Sequence[Any]) -> str:
     return f"({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
 
 
-class Reader:
-    """Reads one function. `shapes`: the sizes of inputs that the network is planned for."""
+Place = tuple[int, int]  # an argument, and a dimension of it
 
-    def __init__(self, concrete: Any, name: str, shapes: Sequence[Sequence[int]], gradient: bool) -> None:
+
+class Reader:
+    """Reads one function.
+
+    shapes     the sizes of inputs that the network is planned for
+    multiples  of what numbers sizes must be multiples
+    """
+
+    def __init__(
+        self,
+        concrete: Any,
+        name: str,
+        shapes: Sequence[Sequence[int]],
+        gradient: bool,
+        multiples: Mapping[Place, int] | None = None,
+    ) -> None:
         self.concrete, self.name, self.shapes, self.gradient = concrete, name, shapes, gradient
+        self.multiples = multiples or {}
         self.graph = _core.Graph(name)
         self.b = Builder(self.graph)
         self.read = Read(self.graph)
         self.problems: list[Problem] = []
+        self.unequal: tuple[int, int] | None = None  # two sizes that the first problem wants to be equal
         self.numbers: dict[int, int] = {}  # of parameters, by the id of their source
         self.state: dict[int, Value] = {}  # what a variable is now, by its id
         self.written: dict[int, Any] = {}
-        self.dims: dict[Any, int] = {}
+        self.dims: dict[Place, int] = {}
 
     def run(self) -> Read:
         """Reads it. Raises UnsupportedError with everything that is not supported."""
@@ -94,7 +110,9 @@ class Reader:
             self.read.order.append(i)
         self._walk(self.concrete.graph, env, variables)
         if self.problems:
-            raise rejection(self.problems)
+            rejected = rejection(self.problems)
+            rejected.sizes = self.unequal  # type: ignore[attr-defined]
+            raise rejected
         for variable in self.written.values():
             self.read.writes.append((self.numbers[id(variable)], len(self.read.outputs)))
             self._output(f"new_{variable.name}", self.b.value(self.state[id(variable)]))
@@ -105,11 +123,11 @@ class Reader:
 
     def _dim(self, i: int, d: int) -> int:
         """The first dimensions of all inputs are one: the batch."""
-        key = "batch" if d == 0 else (i, d)
-        if key not in self.dims:
-            name = "batch" if d == 0 else f"in_{i}.{d}"
-            self.dims[key] = self.graph.dim(name, max(self.shapes[i][d], 1), 1, 0, 1)
-        return self.dims[key]
+        place = (0, 0) if d == 0 else (i, d)
+        if place not in self.dims:
+            name, m = "batch" if d == 0 else f"in_{i}.{d}", self.multiples.get(place, 1)
+            self.dims[place] = self.graph.dim(name, max(-(-self.shapes[i][d] // m), 1) * m, m, 0, m)
+        return self.dims[place]
 
     def _output(self, name: str, value: Value) -> None:
         self.graph.output(name, value.handle)
@@ -160,6 +178,8 @@ class Reader:
             except _Missing:
                 continue
             except (Rejected, forms.Varies, _core.UnsupportedError, _core.InvalidError) as e:
+                if not self.problems:
+                    self.unequal = getattr(e, "sizes", None)
                 self.problems.append(Problem(o.type, str(e), where(o)))
                 continue
             if made is not None:
@@ -375,4 +395,4 @@ def _functions(function: Callable[..., Any], depth: int) -> list[Callable[..., A
     return [function, *inner]
 
 
-__all__ = ["Read", "Reader", "line_of", "where"]
+__all__ = ["Place", "Read", "Reader", "line_of", "where"]
