@@ -158,9 +158,11 @@ sol_status sol_heap_read(struct sol_heap *h, void *host, uint64_t from, int64_t 
 sol_status sol_heap_copy(struct sol_heap *h, uint64_t to, uint64_t from, int64_t bytes); /* disjoint ranges */
 sol_status sol_heap_fill(struct sol_heap *h, uint64_t to, int value, int64_t bytes);     /* with one byte */
 sol_status sol_heap_wait(struct sol_heap *h);
-/* What its device did so far, for whomever: waits of the host, commands, and bytes that are allocated now. */
+/* What its device did so far, for whomever: waits of the host, and what the last one was for ("a value", NULL: there
+ * was none), commands, and bytes that are allocated now. */
 struct sol_heap_counts {
     int64_t waits, writes, reads, copies, runs, bytes;
+    const char *last_wait;
 };
 void sol_heap_counts(struct sol_heap *h, struct sol_heap_counts *out_counts);
 /* Bytes of its device: those that SOL has of it (in use, or kept for later), the most so far, and all that there are

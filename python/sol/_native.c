@@ -337,9 +337,9 @@ static PyObject *counts(PyObject *self, PyObject *args)
     const sol_status status = heap_at(device, &h);
     if (status) return core_raise(status);
     sol_heap_counts(h, &n);
-    return Py_BuildValue("{sLsLsLsLsLsL}", "waits", (long long)n.waits, "writes", (long long)n.writes, "reads",
+    return Py_BuildValue("{sLsLsLsLsLsLsz}", "waits", (long long)n.waits, "writes", (long long)n.writes, "reads",
                          (long long)n.reads, "copies", (long long)n.copies, "runs", (long long)n.runs, "bytes",
-                         (long long)n.bytes);
+                         (long long)n.bytes, "last_wait", n.last_wait);
 }
 
 static PyObject *cache_find(PyObject *self, PyObject *args)

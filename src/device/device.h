@@ -55,6 +55,7 @@ void dev_unload(struct dev *dev, struct sol_code *code); /* accepts NULL */
 /* What was submitted to the device so far, by kind of command; allocations are those that the pool did not have. */
 struct dev_counts {
     int64_t commands[SOL_COMMAND_KINDS], waits;
+    const char *last_wait; /* what the host waited for last; NULL: it never did */
 };
 struct dev_counts dev_counts(struct dev *dev);
 bool dev_hangs(
@@ -91,13 +92,23 @@ void queue_flush(struct queue *q);
 /* Waits for everything. Reports the first failure: its message, with the label of its command; *out_failure, unless it
  * is NULL, has the rest. */
 sol_status queue_wait(struct queue *q, struct sol_failure *out_failure);
+/* The same; `what` says why, for dev_counts. It is not copied. queue_wait waits for the end of a call. */
+sol_status queue_wait_for(struct queue *q, const char *what, struct sol_failure *out_failure);
 
 /* heap.c: commands of networks whose tensors lie in a heap (sol.h). The heap's queue has an order, but no caller for
  * itself: another thread's commands may come in between. A WRITE copies its data. Errors: as queue_add; a failure is
  * reported, and the heap goes on. */
 sol_status heap_add(struct sol_heap *h, const struct sol_command *c);
 void heap_flush(struct sol_heap *h);
-sol_status heap_wait(struct sol_heap *h, struct sol_failure *out_failure); /* as queue_wait */
+sol_status heap_wait(struct sol_heap *h, const char *what, struct sol_failure *out_failure); /* as queue_wait_for */
+/* Something that what was appended so far uses ends when that is done: `end` is called then, by a thread that uses the
+ * heap, or when the context ends. The struct stays until then. false: nothing is under way, so it can end now. */
+struct heap_ending {
+    struct heap_ending *next;
+    int64_t mark;
+    void (*end)(struct heap_ending *e);
+};
+bool heap_end_later(struct sol_heap *h, struct heap_ending *e);
 /* How many failures the heap has reported: what was appended before the last one may not have happened. */
 int64_t heap_failures(struct sol_heap *h);
 /* The heap of an open device. */

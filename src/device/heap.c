@@ -8,7 +8,7 @@
 /* What may be under way before the host waits: bytes of copies of its data, bytes of memory whose free is to come, and
  * commands. So loops that never read need a bounded amount of memory. */
 #define MOST_BYTES (INT64_C(256) << 20)
-enum { MOST_COMMANDS = 1 << 16 };
+enum { MOST_COMMANDS = 1 << 16, MOST_ENDINGS = 64 };
 
 struct sol_heap {
     struct dev *dev;
@@ -16,6 +16,7 @@ struct sol_heap {
     struct lock lock;                /* for all below, and for the queue */
     int64_t staged, freed, commands; /* since the last wait */
     int64_t failures;                /* reported so far */
+    struct heap_ending *endings;     /* oldest first */
 };
 
 /* -- its life */
@@ -49,8 +50,10 @@ sol_status dev_heap(struct dev *dev, struct sol_heap **out_h)
 void heap_end(struct dev *dev)
 {
     struct sol_heap *h = dev->heap;
-    if (h && h->q) queue_give(h->q);
-    if (h) h->q = NULL;
+    if (!h || !h->q) return;
+    if (h->endings) heap_wait(h, "the end of the context", NULL);
+    queue_give(h->q);
+    h->q = NULL;
 }
 
 void heap_free(struct dev *dev)
@@ -89,44 +92,82 @@ void heap_mend(struct dev *dev)
     lock_give(&h->lock);
 }
 
-/* After a failure the queue reports it here, and goes on. */
-static sol_status heap_give(struct sol_heap *h, sol_status status, bool wait, struct sol_failure *out_failure)
+/* Ends what nothing under way uses any more. An end frees memory of the heap, so the caller does not hold the lock. */
+static void end_some(struct sol_heap *h)
 {
-    if (wait || status || ++h->commands > MOST_COMMANDS) {
-        const sol_status waited = queue_wait(h->q, out_failure);
+    struct queue *q = heap_enter(h);
+    struct heap_ending *list = h->endings, **behind = &list;
+    while (*behind && queue_reached(q, (*behind)->mark)) behind = &(*behind)->next;
+    h->endings = *behind;
+    *behind = NULL;
+    lock_give(&h->lock);
+    for (struct heap_ending *e = list, *next; e; e = next) {
+        next = e->next;
+        e->end(e);
+    }
+}
+
+/* After a failure the queue reports it here, and goes on. `what`: what to wait for; NULL: nothing. */
+static sol_status heap_give(struct sol_heap *h, sol_status status, const char *what, struct sol_failure *out_failure)
+{
+    if (status) what = "a failure";
+    if (!what && ++h->commands > MOST_COMMANDS) what = "many commands";
+    if (what) {
+        const sol_status waited = queue_wait_for(h->q, what, out_failure);
         if (!status) status = waited;
         h->staged = h->freed = h->commands = 0;
         h->failures += status != SOL_OK;
     } else {
         queue_flush(h->q);
     }
+    const bool ends = what && h->endings;
     lock_give(&h->lock);
+    if (ends) end_some(h);
     return status;
 }
 
-static sol_status heap_leave(struct sol_heap *h, sol_status status, bool wait)
+static sol_status heap_leave(struct sol_heap *h, sol_status status, const char *what)
 {
-    return heap_give(h, status, wait, NULL);
+    return heap_give(h, status, what, NULL);
 }
 
-static sol_status add(struct sol_heap *h, const struct sol_command *c, bool wait)
+bool heap_end_later(struct sol_heap *h, struct heap_ending *e)
+{
+    if (h->dev->forks != rt_forks()) return false; /* the parent's commands use the parent's memory */
+    int n = 1;
+    struct queue *q = heap_enter(h);
+    struct heap_ending **last = &h->endings;
+    for (; *last; last = &(*last)->next) n++;
+    e->next = NULL;
+    e->mark = queue_mark(q);
+    const bool later = !queue_reached(q, e->mark);
+    if (later) *last = e;
+    lock_give(&h->lock);
+    if (n > MOST_ENDINGS)
+        heap_wait(h, "the end of many networks", NULL);
+    else
+        end_some(h);
+    return later;
+}
+
+static sol_status add(struct sol_heap *h, const struct sol_command *c, const char *what)
 {
     if (!c->bytes) return SOL_OK;
     TRY(dev_check_process(h->dev));
     struct queue *q = heap_enter(h);
-    return heap_leave(h, queue_add(q, c), wait);
+    return heap_leave(h, queue_add(q, c), what);
 }
 
-sol_status heap_wait(struct sol_heap *h, struct sol_failure *out_failure)
+sol_status heap_wait(struct sol_heap *h, const char *what, struct sol_failure *out_failure)
 {
     TRY(dev_check_process(h->dev));
     heap_enter(h);
-    return heap_give(h, SOL_OK, true, out_failure);
+    return heap_give(h, SOL_OK, what, out_failure);
 }
 
 sol_status sol_heap_wait(struct sol_heap *h)
 {
-    return heap_wait(h, NULL);
+    return heap_wait(h, "all that was asked for", NULL);
 }
 
 sol_status heap_add(struct sol_heap *h, const struct sol_command *c)
@@ -134,7 +175,7 @@ sol_status heap_add(struct sol_heap *h, const struct sol_command *c)
     TRY(dev_check_process(h->dev));
     struct queue *q = heap_enter(h);
     const sol_status status = c->kind == SOL_COMMAND_WRITE ? queue_add_copied(q, c) : queue_add(q, c);
-    if (status) return heap_leave(h, status, true);
+    if (status) return heap_leave(h, status, NULL);
     h->commands++;
     lock_give(&h->lock); /* heap_flush lets the device begin */
     return SOL_OK;
@@ -157,24 +198,27 @@ void heap_flush(struct sol_heap *h)
 
 /* -- memory */
 
-/* Is so much about to be freed that new memory should wait for it? Or does the device hang, which the heap's
- * queue may have to report? */
-static bool should_wait(struct sol_heap *h)
+/* What new memory should wait for, if so much is about to be freed, or the device hangs, which the heap's queue may
+ * have to report. NULL: nothing. */
+static const char *needed(struct sol_heap *h)
 {
     heap_enter(h);
-    const bool much = h->freed > MOST_BYTES || h->commands > MOST_COMMANDS;
+    const char *what = h->freed > MOST_BYTES         ? "memory that is to be freed"
+                       : h->commands > MOST_COMMANDS ? "many commands"
+                                                     : NULL;
     lock_give(&h->lock);
-    return much || dev_hangs(h->dev);
+    return what || !dev_hangs(h->dev) ? what : "a device that hangs";
 }
 
 sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p)
 {
     *out_p = 0;
     TRY(dev_check_process(h->dev));
-    if (should_wait(h)) TRY(sol_heap_wait(h));
+    const char *what = needed(h);
+    if (what) TRY(heap_wait(h, what, NULL));
     sol_status status = dev_alloc(h->dev, bytes, out_p);
     if (status == SOL_ERR_NOMEM) { /* memory whose free is still to come */
-        TRY(sol_heap_wait(h));
+        TRY(heap_wait(h, "memory, because there was none", NULL));
         status = dev_alloc(h->dev, bytes, out_p);
     }
     if (status) return status;
@@ -201,14 +245,15 @@ void sol_heap_free(struct sol_heap *h, uint64_t p)
 
 int sol_heap_idle(struct sol_heap *h)
 {
-    const bool idle = queue_idle(heap_enter(h));
+    struct queue *q = heap_enter(h);
+    const bool idle = queue_reached(q, queue_mark(q));
     lock_give(&h->lock);
     return idle;
 }
 
 sol_status sol_heap_trim(struct sol_heap *h)
 {
-    TRY(sol_heap_wait(h));
+    TRY(heap_wait(h, "memory to give back", NULL));
     memory_empty_pool(h->dev);
     return SOL_OK;
 }
@@ -235,7 +280,7 @@ sol_status sol_heap_write(struct sol_heap *h, uint64_t to, const void *data, int
     struct queue *q = heap_enter(h);
     h->staged += bytes;
     const bool full = h->staged > MOST_BYTES;
-    return heap_leave(h, full ? queue_add(q, &c) : queue_add_copied(q, &c), full);
+    return heap_leave(h, full ? queue_add(q, &c) : queue_add_copied(q, &c), full ? "much data of the host" : NULL);
 }
 
 sol_status sol_heap_read(struct sol_heap *h, void *host, uint64_t from, int64_t bytes)
@@ -243,14 +288,14 @@ sol_status sol_heap_read(struct sol_heap *h, void *host, uint64_t from, int64_t 
     return add(
         h,
         &(struct sol_command){.kind = SOL_COMMAND_READ, .label = "tensor", .from = from, .host = host, .bytes = bytes},
-        true);
+        "a value");
 }
 
 sol_status sol_heap_copy(struct sol_heap *h, uint64_t to, uint64_t from, int64_t bytes)
 {
     return add(
         h, &(struct sol_command){.kind = SOL_COMMAND_COPY, .label = "tensor", .to = to, .from = from, .bytes = bytes},
-        false);
+        NULL);
 }
 
 sol_status sol_heap_fill(struct sol_heap *h, uint64_t to, int value, int64_t bytes)
@@ -258,7 +303,7 @@ sol_status sol_heap_fill(struct sol_heap *h, uint64_t to, int value, int64_t byt
     return add(h,
                &(struct sol_command){
                    .kind = SOL_COMMAND_FILL, .label = "tensor", .to = to, .value = (uint8_t)value, .bytes = bytes},
-               false);
+               NULL);
 }
 
 /* -- events */
@@ -271,7 +316,7 @@ sol_status sol_heap_record(struct sol_heap *h, struct sol_event **out_event)
     if (!e) return ctx_fail(h->dev->ctx, SOL_ERR_NOMEM, "device %s: out of memory: an event", h->dev->name);
     struct queue *q = heap_enter(h);
     const sol_status status =
-        heap_leave(h, queue_add(q, &(struct sol_command){.kind = SOL_COMMAND_SIGNAL, .event = e}), false);
+        heap_leave(h, queue_add(q, &(struct sol_command){.kind = SOL_COMMAND_SIGNAL, .event = e}), NULL);
     if (status)
         sol_event_free(e);
     else
@@ -285,13 +330,14 @@ sol_status sol_heap_after(struct sol_heap *h, struct sol_event *e)
     TRY(dev_check_process(h->dev));
     if (event_dev(e) == h->dev) return SOL_OK; /* in order */
     struct queue *q = heap_enter(h);
-    return heap_leave(h, queue_add(q, &c), false);
+    return heap_leave(h, queue_add(q, &c), NULL);
 }
 
 void sol_heap_counts(struct sol_heap *h, struct sol_heap_counts *out_counts)
 {
     const struct dev_counts n = dev_counts(h->dev);
     *out_counts = (struct sol_heap_counts){.waits = n.waits,
+                                           .last_wait = n.last_wait,
                                            .writes = n.commands[SOL_COMMAND_WRITE],
                                            .reads = n.commands[SOL_COMMAND_READ],
                                            .copies = n.commands[SOL_COMMAND_COPY],

@@ -108,7 +108,8 @@ struct queue *queue_next(struct queue *q); /* of a list */
 bool queue_hangs(struct queue *q);
 /* If the device has ended a hang that a wait has reported, the queue works again. */
 void queue_mend(struct queue *q);
-bool queue_idle(struct queue *q); /* everything that was added is done */
+int64_t queue_mark(struct queue *q);               /* of what was appended so far */
+bool queue_reached(struct queue *q, int64_t mark); /* that is done */
 /* Fails while the device has not ended what hangs. Afterwards its queues are used again. */
 sol_status queue_check_hanging(struct dev *dev);
 void queue_abandon(struct queue *q); /* its context ends: what the device may still use is never freed */

@@ -239,12 +239,20 @@ bool queue_hangs(struct queue *q)
     return hung;
 }
 
-bool queue_idle(struct queue *q)
+int64_t queue_mark(struct queue *q)
 {
     lock_take(&q->lock, NULL, NULL);
-    const bool idle = q->done == q->added;
+    const int64_t mark = q->added;
     lock_give(&q->lock);
-    return idle;
+    return mark;
+}
+
+bool queue_reached(struct queue *q, int64_t mark)
+{
+    lock_take(&q->lock, NULL, NULL);
+    const bool reached = q->done >= mark;
+    lock_give(&q->lock);
+    return reached;
 }
 
 void queue_mend(struct queue *q)
@@ -278,7 +286,7 @@ sol_status queue_check_hanging(struct dev *dev)
                     dev->name);
 }
 
-sol_status queue_wait(struct queue *q, struct sol_failure *out_failure)
+sol_status queue_wait_for(struct queue *q, const char *what, struct sol_failure *out_failure)
 {
     TRY(dev_check_process(q->dev));
     queue_mend(q);
@@ -294,7 +302,13 @@ sol_status queue_wait(struct queue *q, struct sol_failure *out_failure)
     if (hung) return ctx_fail(q->dev->ctx, q->failure.status, "%s", q->failure.text);
     lock_take(&q->dev->lock, NULL, NULL);
     q->dev->counts.waits++;
+    q->dev->counts.last_wait = what;
     lock_give(&q->dev->lock);
     renew_limit(q);
     return failed ? take_failure(q, out_failure) : SOL_OK;
+}
+
+sol_status queue_wait(struct queue *q, struct sol_failure *out_failure)
+{
+    return queue_wait_for(q, "the end of a call", out_failure);
 }

@@ -86,9 +86,10 @@ struct sol_net {
     const struct runner *runner;
     struct sol_code **code; /* on the device: parts.code, or the module's own */
     int ncode;
-    struct sol_heap *heap; /* of its inputs, outputs and parameters; NULL: they are memory of the host */
-    bool launches;         /* its steps are of kind LAUNCH */
-    void **kernel[3];      /* of such steps, by program and step */
+    struct sol_heap *heap;     /* of its inputs, outputs and parameters; NULL: they are memory of the host */
+    struct heap_ending ending; /* its runs may be under way when it is destroyed */
+    bool launches;             /* its steps are of kind LAUNCH */
+    void **kernel[3];          /* of such steps, by program and step */
     struct block constants;
     char **constant_at; /* by buffer of kind CONST; NULL: the code has them */
     int64_t *param_bytes;

@@ -99,9 +99,8 @@ sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_par
     return SOL_OK;
 }
 
-void sol_net_destroy(struct sol_net *net)
+static void destroy(struct sol_net *net)
 {
-    if (!net) return;
     if (net->parts.dev && dev_hangs(net->parts.dev)) {
         LOG(net->ctx, LOG_WARN, "run", "%s: its memory is kept, because device %s hangs and may use it",
             net->parts.name, dev_name(net->parts.dev));
@@ -121,6 +120,18 @@ void sol_net_destroy(struct sol_net *net)
     const bool held = net->saved_out > 0;
     net_unlock(net);
     if (!held) net_free(net);
+}
+
+static void destroy_later(struct heap_ending *e)
+{
+    destroy((struct sol_net *)((char *)e - offsetof(struct sol_net, ending)));
+}
+
+void sol_net_destroy(struct sol_net *net)
+{
+    if (!net) return;
+    net->ending.end = destroy_later;
+    if (!net->heap || !heap_end_later(net->heap, &net->ending)) destroy(net); /* otherwise runs use it */
 }
 
 void net_free(struct sol_net *net)

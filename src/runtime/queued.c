@@ -58,7 +58,7 @@ sol_status line_add(const struct line *line, const struct sol_command *c)
 
 sol_status line_wait(const struct line *line, struct sol_failure *out_failure)
 {
-    return line->heap ? heap_wait(line->heap, out_failure) : queue_wait(line->queue, out_failure);
+    return line->heap ? heap_wait(line->heap, "the end of a call", out_failure) : queue_wait(line->queue, out_failure);
 }
 
 /* Appends one command, and waits unless the network is resident. */
@@ -437,15 +437,13 @@ static sol_status write_constants(struct sol_net *net)
                                                         .bytes = b->bytes});
         at += rounded(b->bytes);
     }
-    if (!status) status = queue_wait(q, NULL);
+    if (!status) status = queue_wait_for(q, "a network's constants", NULL);
     queue_give(q);
     return status;
 }
 
 static void end(struct sol_net *net)
 {
-    if (net->heap && sol_heap_wait(net->heap)) /* runs use the code */
-        LOG(net->ctx, LOG_WARN, "run", "%s: %s", net->parts.name, sol_error(net->ctx));
     block_free(net->ctx, &net->constants);
     for (int i = 0; i < net->ncode; i++) dev_unload(net->parts.dev, net->code[i]);
 }

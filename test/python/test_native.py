@@ -439,7 +439,8 @@ def test_copies_do_not_wait(run):
 
 OPTIMIZED = """
     def delta(before):
-        return {k: n - before[k] for k, n in torch.sol.counts().items() if k != "bytes"}
+        now = torch.sol.counts()
+        return {k: n - before[k] for k, n in now.items() if k not in ("bytes", "last_wait")} | {"last": now["last_wait"]}
 
     m = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 64, 10))
     x = torch.randn(4, 3, 8, 8)
@@ -521,7 +522,6 @@ def test_steps_of_training_do_not_wait(run, foreach):
     run(
         OPTIMIZED
         + """
-    import gc
     there, y = m.to("sol"), x.to("sol")
     target = torch.tensor([1, 2, 3, 4]).to("sol")
     fast = sol.optimize(there, y)
@@ -529,7 +529,6 @@ def test_steps_of_training_do_not_wait(run, foreach):
         optimizer = make(there.parameters(), lr=1e-3, foreach=FOREACH)
         for step in range(27):
             if step == 3:  # everything is compiled
-                gc.collect()  # networks of tests before this one, whose end waits
                 before = torch.sol.counts()
                 torch.sol.reset_fallbacks()
             optimizer.zero_grad()
@@ -540,6 +539,32 @@ def test_steps_of_training_do_not_wait(run, foreach):
         assert delta(before)["waits"] == 0 and not torch.sol.fallbacks(), (make, delta(before), torch.sol.fallbacks())
         assert loss.item() < first
         """.replace("FOREACH", str(foreach)),
+    )
+
+
+def test_the_end_of_a_network_does_not_wait(run):
+    """Networks that the garbage collector finds end while their runs are under way, and their failures are told to others."""
+    run(
+        OPTIMIZED
+        + """
+    import gc
+    want = m(x)
+    there, y = m.to("sol"), x.to("sol")
+    for _ in range(3):
+        fasts = [sol.optimize(there, y) for _ in range(4)]
+        for fast in fasts:
+            fast(y)
+        torch.sol.synchronize()
+        before = torch.sol.counts()
+        outs = [fast(y) for fast in fasts * 3]
+        fast = fasts = None
+        gc.collect()
+        y * 2
+        assert delta(before)["waits"] == 0, delta(before)
+        for out in outs:
+            torch.testing.assert_close(out.cpu(), want)
+        assert torch.sol.counts()["last_wait"] == "a value"
+        """,
     )
 
 

@@ -93,7 +93,7 @@ def synchronize(where: Any = None) -> None:
     torch.accelerator.synchronize(torch.device("sol", _index(where)))
 
 
-def counts(where: Any = None) -> dict[str, int]:
+def counts(where: Any = None) -> dict[str, Any]:
     """What a device did so far: waits of the host, writes, reads, copies and runs; bytes: memory that is allocated now."""
     return _core.native_counts(_index(where))
 
