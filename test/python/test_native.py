@@ -568,6 +568,40 @@ def test_the_end_of_a_network_does_not_wait(run):
     )
 
 
+def test_broadcasts_are_compiled_for_all_sizes(run):
+    """Neighbouring dimensions that broadcast alike are one, so a bias of any shape is one network."""
+    run(
+        """
+        from sol.pytorch.native import eager
+        calls = {
+            "add": lambda x, y: x + y, "div": lambda x, y: x / y, "less": lambda x, y: x < y, "atan2": torch.atan2,
+            "where": lambda x, y: torch.where(x > y, x, y), "mul_": lambda x, y: x.clone().mul_(y) if x.ndim >= y.ndim else x,
+        }
+        first = [((4, 5), (5,)), ((2, 3, 4, 5), (3, 1, 1)), ((30, 1), (1, 44)), ((3, 1, 5), (2, 1)), ((4, 5), (1,)), ((5,), (4, 5))]
+        later = [((11, 6), (6,)), ((2, 9, 70, 800), (9, 1, 1)), ((2, 1), (1, 7)), ((4, 1, 2), (5, 1)), ((9, 2), (1,)), ((6,), (8, 6))]
+
+        def check(name, shapes):
+            x, y = (torch.rand(s) + 0.5 for s in shapes)
+            if name == "mul_" and torch.broadcast_shapes(*shapes) != x.shape:
+                return
+            got, want = calls[name](x.to("sol"), y.to("sol")), calls[name](x, y)
+            assert got.stride() == want.stride(), (name, shapes)
+            torch.testing.assert_close(got.cpu(), want)
+
+        for name in calls:
+            for shapes in first:
+                check(name, shapes)
+        known = len(eager._known)
+        for name in calls:
+            for shapes in later:
+                check(name, shapes)
+        assert len(eager._known) == known and not torch.sol.fallbacks()
+        x, y = torch.rand(4, 5), torch.rand(1, dtype=torch.float64)  # an element in a dimension decides the type
+        torch.testing.assert_close((x.to("sol") + y.to("sol")).cpu(), x + y)
+        """,
+    )
+
+
 def test_a_list_of_tensors_is_one_network(run):
     run(
         """

@@ -2,15 +2,17 @@
 
 `run` is PyTorch's kernel of the device for all operators. A call is known by its operator, its arguments that are no tensors,
 and the types and layouts of its tensors. The first such call is compiled (single.py); later ones run on the device without
-waiting. Element-wise operators on tensors that lie alike have one network for all sizes, and numbers that change from call to
-call are its operands. What SOL rejects is known, too: PyTorch's kernel of the processor runs it, which is counted.
+waiting. Element-wise operators on tensors that lie alike, or are row-major and broadcast, have one network for all sizes, and
+numbers that change from call to call are its operands. What SOL rejects is known, too: PyTorch's kernel of the processor runs
+it, which is counted.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -37,7 +39,7 @@ _SAME = {aten.convolution_overrideable.default: aten.convolution.default}
 class _Operator:
     """What is to be known of an operator."""
 
-    __slots__ = ("at_launch", "instead", "mixes", "name", "outs", "pointwise", "writes")
+    __slots__ = ("at_launch", "broadcasts", "instead", "mixes", "name", "outs", "pointwise", "writes")
 
     def __init__(self, op: Any) -> None:
         same, written = single.functional(_SAME.get(op, op))
@@ -47,13 +49,49 @@ class _Operator:
         self.writes = bool(written) and not self.outs  # the first argument
         self.at_launch = AT_LAUNCH[same][0] if same in AT_LAUNCH else ""
         self.pointwise = torch.Tag.pointwise in op.tags or torch.Tag.pointwise in same.tags or same is aten.fill.Scalar
+        self.broadcasts = self.pointwise  # with sizes given at launch
         self.mixes = "index" in self.name  # indices may lie on the host
+
+
+class _Sized(NamedTuple):
+    """An element-wise call whose sizes are given at launch. Neighbouring dimensions that all tensors have, or broadcast, alike
+    are one. dims: their sizes; has: by tensor, which of them it has (None: a scalar); shape, strides: of a result."""
+
+    dims: tuple[int, ...]
+    has: tuple[tuple[bool, ...] | None, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@functools.lru_cache(1 << 12)
+def _broadcast(shapes: tuple[tuple[int, ...], ...], targets: int) -> _Sized | None:
+    """A call on row-major tensors of these shapes, the last ones of which are written. None: each of its shapes is compiled."""
+    ndim = max(map(len, shapes))
+    full = [(1,) * (ndim - len(s)) + s for s in shapes]
+    shape = tuple([max(sizes) if 0 not in sizes else 0 for sizes in zip(*full, strict=True)])
+    if math.prod(shape) < 2 or any(n not in (1, m) for s in full for n, m in zip(s, shape, strict=True)):
+        return None
+    if any(s != shape for s in shapes[len(shapes) - targets :]):
+        return None
+    dims: list[int] = []
+    has: list[tuple[bool, ...]] = []  # by dimension, of each tensor
+    for n, *sizes in zip(shape, *full, strict=True):
+        if n == 1:
+            continue
+        some = tuple([size == n for size in sizes])
+        if has and has[-1] == some:
+            dims[-1] *= n
+        else:
+            dims.append(n)
+            has.append(some)
+    of = tuple([tuple([some[i] for some in has]) if s else None for i, s in enumerate(shapes)])
+    return _Sized(tuple(dims), of, shape, single.row_major(shape))
 
 
 class _Call:
     """The arguments of a call that SOL may compute."""
 
-    __slots__ = ("args", "device", "flat", "key", "kwargs", "launched", "of", "parts", "targets", "tensors")
+    __slots__ = ("args", "device", "key", "kwargs", "launched", "of", "parts", "sized", "targets", "tensors")
 
     def __init__(self, op: Any, of: _Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.of = of
@@ -77,15 +115,18 @@ class _Call:
         if of.at_launch and self.device is not None:
             self._launch(of.at_launch, key)
         self._numbers()
-        self.flat = of.pointwise and self._alike()
+        self.sized = self._sized() if of.pointwise else None
         self.parts = key
-        if not self.flat:
+        if self.sized is None:
             self.tensors = [t if _can_read(t) else t.contiguous() for t in self.tensors]
         self.key = self._key()
 
     def _key(self) -> Any:
-        forms = tuple([(t.dtype, t.ndim) if self.flat else (t.dtype, t.shape, t.stride()) for t in self._all()])
-        return self.device, self.flat, self.launched, tuple(self.parts), forms
+        if self.sized:
+            forms: Any = self.sized.has, tuple([t.dtype for t in self._all()])
+        else:
+            forms = tuple([(t.dtype, t.shape, t.stride()) for t in self._all()])
+        return self.device, self.launched, tuple(self.parts), forms
 
     def fill_gaps(self) -> bool:
         """Copies tensors with gaps. False: there are none."""
@@ -160,6 +201,16 @@ class _Call:
         wide = any(o.dtype in (torch.float64, torch.complex128) for o in self.tensors if o is not t)
         return torch.float64 if wide else torch.get_default_dtype()
 
+    def _sized(self) -> _Sized | None:
+        """None: each combination of shapes is compiled."""
+        if self._alike():
+            first = next(t for t in self._all() if t.ndim)
+            has = tuple([(True,) if t.ndim else None for t in self._all()])
+            return _Sized((first.numel(),), has, first.shape, first.stride())
+        if not self.of.broadcasts or not all(t.is_contiguous() for t in self._all()):
+            return None
+        return _broadcast(tuple([t.shape for t in self._all()]), len(self.targets))
+
     def _alike(self) -> bool:
         """Whether all tensors but scalars have one shape and lie alike, without gaps."""
         first: Any = None
@@ -172,10 +223,6 @@ class _Call:
             elif t.shape != shape or (t.stride() != strides and not (row_major and t.is_contiguous())):
                 return False
         return first is not None and first.ndim > 0 and first.numel() > 0 and (row_major or _lies_dense(first))
-
-    def like(self) -> torch.Tensor:
-        """A tensor that says how results of a flat call lie."""
-        return next(t for t in self._all() if t.ndim)
 
 
 _BYTES = torch.empty(1, dtype=torch.uint8)
@@ -281,7 +328,14 @@ def _made(call: _Call) -> Single | str | list[Any] | None:
     made: Single | str
     try:
         made = single.make(
-            call.of.instead, forms, fill, targets, call.device, call.launched, call.flat, bool(call.of.outs)
+            call.of.instead,
+            forms,
+            fill,
+            targets,
+            call.device,
+            call.launched,
+            call.sized.has if call.sized else None,
+            bool(call.of.outs),
         )
     except single.Sizes as e:
         _sizes[call.key] = e.sizes
@@ -289,11 +343,13 @@ def _made(call: _Call) -> Single | str | list[Any] | None:
     except single.Uncast:
         raise
     except Exception as e:
-        if call.flat:
+        if call.sized:
             log.debug(f"{call.of.name}: each new size is compiled: {e}")
-            call.of.pointwise = False
+            call.of.broadcasts = False
+            if len(call.sized.dims) == 1 and all(has is None or has == (True,) for has in call.sized.has):
+                call.of.pointwise = False
             return None
-        if not call.flat and (key := call.key) and call.fill_gaps():
+        if (key := call.key) and call.fill_gaps():
             _gaps.add(key)
             return None
         if not isinstance(e, single.REJECTIONS):
@@ -327,25 +383,22 @@ def _go(call: _Call, known: Single) -> Any:
     n = len(call.tensors)
     outputs: list[torch.Tensor] = []
     gaps: list[tuple[torch.Tensor, torch.Tensor]] = []
-    dims: tuple[int, ...] = ()
-    if call.flat:
-        like = call.like()
-        dims = (like.numel(),)
-        shape, strides = like.shape, like.stride()
+    sized = call.sized
     for o in known.outputs:
         if o.target >= 0:
             t = call.targets[o.target - n] if o.target >= n else call.tensors[o.target]
-            if call.flat or _lies_dense(t):
+            if sized or _lies_dense(t):
                 outputs.append(t)
                 continue
             gaps.append((t, torch.empty_strided(*o.form[:2], dtype=o.form[2], device=call.device)))
             outputs.append(gaps[-1][1])
-        elif call.flat:
-            outputs.append(torch.empty_strided(shape, strides, dtype=o.form[2], device=call.device))
+        elif sized:
+            outputs.append(torch.empty_strided(sized.shape, sized.strides, dtype=o.form[2], device=call.device))
         else:
             outputs.append(torch.empty_strided(*o.form[:2], dtype=o.form[2], device=call.device))
     if known.net is not None:
         inputs = tuple([call.tensors[i] for i in known.inputs])
+        dims = sized.dims if sized else ()
         _core.native_run(known.net, call.device.index, inputs, tuple(outputs), dims, torch.get_num_threads())
     for t, made in gaps:
         t.copy_(made)

@@ -173,7 +173,7 @@ class _Call:
         """Compiles it."""
         try:
             targets = self.order[0] if self.each.writes else ()
-            return single.make(self.each, self.forms(), self.fill, targets, self.device, False, False, False)
+            return single.make(self.each, self.forms(), self.fill, targets, self.device, False, None, False)
         except single.REJECTIONS as e:
             log.debug(f"{self.each.name}: tensor by tensor: {e}")
             return None

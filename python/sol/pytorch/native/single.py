@@ -302,22 +302,25 @@ def make(
     targets: Sequence[int],
     device: torch.device,
     launched: bool,
-    sized: bool,
+    sized: Sequence[tuple[bool, ...] | None] | None,
     resizes: bool,
 ) -> Single:
     """Compiles a call. `fill` gives the arguments for tensors in place of the caller's; `targets` are tensors that the results are
-    written into. `launched`: see AT_LAUNCH. `sized`: the tensors have one dimension, whose size is given at launch. `resizes`: the
-    targets get the sizes of the results (the exception Sizes)."""
+    written into. `launched`: see AT_LAUNCH. `sized`: sizes are given at launch, in place of those of the forms; by tensor, which of
+    these dimensions it has (None: a scalar). `resizes`: the targets get the sizes of the results (the exception Sizes)."""
     places = [None if sized or i in targets else _places(f) for i, f in enumerate(tensors)]
     with _making, torch.no_grad(), _silent():
         record = _Record()
         env = ShapeEnv(duck_shape=False) if sized else None
         with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True) as mode:
-            size = _size(env) if env else None
-            leaves = [
-                _fake((p.sizes, row_major(p.sizes), f[2]) if p else f, size)
-                for p, f in zip(places, tensors, strict=True)
-            ]
+            if sized and env:
+                sizes = _sizes(env, max(len(has) for has in sized if has))
+                leaves = [_fake_sized(has, sizes, f[2]) for has, f in zip(sized, tensors, strict=True)]
+            else:
+                sizes = []
+                leaves = [
+                    _fake((p.sizes, row_major(p.sizes), f[2]) if p else f) for p, f in zip(places, tensors, strict=True)
+                ]
             for i, t in enumerate(leaves):
                 record.source(t, ("leaf", i))
             with record:
@@ -334,6 +337,8 @@ def make(
                     raise
                 raise Rejected("a number in place of a tensor") from e
             results, spec = pytree.tree_flatten(made)
+            if len(sizes) > 1 and not all(r.is_contiguous() for r in results):
+                raise Rejected("a result that is not row-major")
             if targets:
                 needed = [tuple(r.shape) for r in results]
                 if resizes and needed != [tuple(fakes[k].shape) for k in targets]:
@@ -342,8 +347,8 @@ def make(
         del mode
         outputs = [record.nodes.get(id(v), v) if isinstance(v, torch.Tensor) else v for v in results]
         traced = Traced(record.graph, torch.nn.Module(), record.sources, outputs, record.constants, spec, [])
-        if size is not None:
-            traced.vary = {size.node.expr: ("n", HINT, 1, 1 << 40, 1)}
+        most = 1 << 40 if len(sizes) == 1 else 0  # 0: any
+        traced.vary = {n.node.expr: (f"n{i}", n.node.hint, 1, most, 1) for i, n in enumerate(sizes)}
         single = _compiled(op, traced, leaves, targets, spec, device)
         if any(kind == "view" and r.base[0] == "leaf" and places[r.base[1]] for kind, r in single.results):
             raise Rejected("returns a view of a tensor with gaps")
@@ -361,16 +366,24 @@ def _silent() -> Iterator[None]:
         logger.disabled = before
 
 
-def _size(env: ShapeEnv) -> Any:
-    source = ConstantSource("n")
-    symbol = env.create_symbol(HINT, source, DimDynamic.DYNAMIC)
-    return env.create_symintnode(symbol, hint=HINT, source=source)
+def _sizes(env: ShapeEnv, n: int) -> list[Any]:
+    """So many sizes that vary, whose product is planned to be HINT."""
+    made = []
+    for i in range(n):
+        source = ConstantSource(f"n{i}")
+        hint = max(round(HINT ** (1 / n)), 2)
+        symbol = env.create_symbol(hint, source, DimDynamic.DYNAMIC)
+        made.append(env.create_symintnode(symbol, hint=hint, source=source))
+    return made
 
 
-def _fake(form: Form, size: Any) -> torch.Tensor:
+def _fake_sized(has: tuple[bool, ...] | None, sizes: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+    shape = [n if there else 1 for n, there in zip(sizes, has, strict=True)] if has else []
+    return torch.empty(shape, dtype=dtype, device=HOST)
+
+
+def _fake(form: Form) -> torch.Tensor:
     shape, strides, dtype = form
-    if size is not None:
-        return torch.empty([size] if shape else [], dtype=dtype, device=HOST)
     return torch.empty_strided(shape, strides, dtype=dtype, device=HOST)
 
 
@@ -383,7 +396,7 @@ def _into(record: _Record, target: torch.Tensor, value: torch.Tensor) -> torch.T
     if tuple(target.shape) != tuple(value.shape):
         with record:
             value = aten.expand.default(value, target.shape)
-    sized = any(isinstance(n, torch.SymInt) for n in target.shape)  # one dimension, without gaps
+    sized = any(isinstance(n, torch.SymInt) for n in target.shape)  # row-major
     dense = sized or is_dense(tuple(target.shape), target.stride())
     strides = target.stride() if dense else row_major(target.shape)
     laid = torch.empty_strided(target.shape, strides, dtype=target.dtype, device=HOST)
