@@ -1,7 +1,7 @@
 /* The peak of memory as a formula of the dimensions that vary: a short sum of monomials that comes close to what the
- * network needs besides its parameters, at sizes around the hints. One monomial after the other is added, always the one
- * that helps most, of similar ones the one with the lowest powers, until the sum is close enough; the constant then makes
- * it exact at the hints. */
+ * network needs besides its parameters, at sizes around the hints. One monomial after the other is added, always the
+ * one that helps most, of similar ones the one with the lowest powers, until the sum is close enough; the constant then
+ * makes it exact at the hints. */
 #include "base/size.h"
 #include "runtime/inside.h"
 

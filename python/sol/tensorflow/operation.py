@@ -177,7 +177,10 @@ class Family:
         """Whether sizes that are multiples of larger numbers than before avoid an error: two sizes that must be equal then are."""
         sizes = getattr(error, "sizes", None)
         places = self._places
-        found = sizes and forms.fitting(*sizes, [self.multiples.get(p, 1) for p in places])
+        if not sizes:
+            return False
+        left, right = sizes
+        found = forms.fitting(left, right, [self.multiples.get(p, 1) for p in places])
         if not found or (0, 0) in (chosen := [places[i] for i in found[0]]):
             return False
         self.multiples |= {p: found[1] * self.multiples.get(p, 1) for p in chosen}
