@@ -1,6 +1,9 @@
 /* Groups that are one scalar recurrence in each row: running sums and products along the last dimension. */
 #include "dfp/dfp.h"
 
+#include <math.h>
+#include <stdlib.h>
+
 bool dfp_is_recurrence(const struct dfp *d, const struct print_group *g, const struct print_tasks *t)
 {
     const struct loops_stmt *s = &d->loops->stmts.at[g->first];
@@ -18,6 +21,17 @@ struct before {
     int32_t node[4];
     bool others;
 };
+
+/* Does a variable of the tensor's type keep the number that stands for elements outside? */
+static bool fits(const struct before *b, int32_t node)
+{
+    const struct ex *e = &b->d->loops->ex.at[node];
+    const enum sol_dtype t = (enum sol_dtype)b->d->loops->tensors.at[b->s->out[0]].dtype;
+    if (!node) return false;
+    if (e->kind == EX_INT) return t == SOL_I64 || llabs(e->u.i) < 1 << 24;
+    return e->kind == EX_REAL && t != SOL_I64 && (t == SOL_F64 || (double)(float)e->u.r == e->u.r || isnan(e->u.r));
+}
+
 static void see_before(void *user, int32_t node)
 {
     struct before *b = user;
@@ -25,8 +39,7 @@ static void see_before(void *user, int32_t node)
     const struct ex *e = &loops->ex.at[node];
     struct affine at, own;
     if (e->kind != EX_READ || e->tensor != b->s->out[0]) return;
-    const bool number = e->b && (loops->ex.at[e->b].kind == EX_REAL || loops->ex.at[e->b].kind == EX_INT);
-    b->others |= !number || b->n == COUNT_OF(b->node) || (b->n && !ex_equal(loops, b->node[0], node));
+    b->others |= !fits(b, e->b) || b->n == COUNT_OF(b->node) || (b->n && !ex_equal(loops, b->node[0], node));
     for (int32_t i = e->a, k = b->s->index; i && k && !b->others; i = loops->ex.at[i].next, k = loops->ex.at[k].next) {
         b->others |= !ex_affine(loops, i, &at) || !ex_affine(loops, k, &own) || own.n != 1 || own.coef[0] != 1 || own.c;
         const bool scan = !b->others && own.ivar[0] == b->s->scan_ivar;

@@ -80,6 +80,8 @@ def test_recurrences_in_rows(rows: int, n: int) -> None:
     check(lambda x: x.cumprod(-1), x, backward=False, tolerance=1e-6)
     check(lambda x: x.flip(-1).cumsum(-1).flip(-1), torch.randn(2, rows, n), tolerance=1e-5)
     check(lambda x: x.cumsum(-1), torch.randint(-(1 << 40), 1 << 40, (rows, n)), backward=False)
+    check(lambda x: x.cummin(-1).values, torch.randint(-9, 9, (rows, n)), backward=False)  # infinity outside
+    check(lambda x: x.cummax(-1).values, torch.randint(-9, 9, (rows, n)), backward=False)
     check(lambda x: x.cumsum(-1), torch.randn(rows, n).double(), tolerance=1e-12)
 
 

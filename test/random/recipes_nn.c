@@ -278,6 +278,23 @@ static bool make_lrn(struct gen *r, const struct recipe *p)
 
 /* -- sequences */
 
+/* The gradient from what AttentionSums says. */
+static bool attention_grad(struct gen *r, const struct recipe *p, struct value *const in[4], const char *attrs)
+{
+    struct value *y[GEN_OUTPUTS], *out[GEN_OUTPUTS];
+    if (!gen_layer(r, "AttentionSums", p->needs, 4, in, attrs, y)) return false;
+    const int ndim = y[0]->t->ndim;
+    int64_t shape[SOL_MAX_DIMS];
+    for (int d = 0; d < ndim; d++) shape[d] = size_of(y[0], d);
+    struct value *dy = new_real(r, ndim, shape), *l = ONE("log", 0, "", y[2]);
+    struct value *g = ONE("mul", 0, "", dy, y[0]);
+    if (l) l = ONE("add", 0, "", y[1], l);
+    if (g) g = ONE("Sum", 0, format(r, "axes=[%d]", ndim - 1), g);
+    if (!l || !g) return false;
+    struct value *given[] = {in[0], in[1], in[2], in[3], dy, l, g};
+    return gen_layer(r, p->kind, p->needs, COUNT_OF(given), given, attrs, out);
+}
+
 static bool make_attention(struct gen *r, const struct recipe *p)
 {
     int64_t b = gen_between(r, 1, 2), h = gen_between(r, 1, 4), t = some_size(r), s = some_size(r),
@@ -290,8 +307,10 @@ static bool make_attention(struct gen *r, const struct recipe *p)
     if (gen_chance(r, 40)) mask = new_real(r, 4 - skip, ms + skip);
     struct value *in[] = {new_real(r, 4 - skip, qs + skip), new_real(r, 4 - skip, ks + skip),
                           new_real(r, 4 - skip, vs + skip), mask};
-    return gen_one(r, p->kind, p->needs, 4, in,
-                   format(r, "causal=%d scale=%s", causal, gen_chance(r, 70) ? "0.0" : "0.5")) != NULL;
+    const char *attrs = format(r, "causal=%d scale=%s", causal, gen_chance(r, 70) ? "0.0" : "0.5");
+    if (!strcmp(p->kind, "AttentionGrad")) return attention_grad(r, p, in, attrs);
+    struct value *out[GEN_OUTPUTS];
+    return gen_layer(r, p->kind, p->needs, 4, in, attrs, out);
 }
 
 static bool make_recurrent(struct gen *r, const struct recipe *p)
@@ -486,6 +505,8 @@ const struct recipe nn_recipes[] = {
     {"GroupNorm", make_statistics, NEED_FINITE, 4, NULL},
     {"LRN", make_lrn, NEED_FINITE, 3, NULL},
     {"Attention", make_attention, NEED_FINITE, 5, NULL},
+    {"AttentionSums", make_attention, NEED_FINITE, 3, NULL},
+    {"AttentionGrad", make_attention, NEED_FINITE, 3, NULL},
     {"LSTM", make_recurrent, NEED_FINITE, 2, NULL},
     {"GRU", make_recurrent, NEED_FINITE, 2, NULL},
     {"RNN", make_recurrent, NEED_FINITE, 2, NULL},
