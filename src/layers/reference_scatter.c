@@ -8,7 +8,7 @@
 
 /* n elements of u, dj apart, and the elements of y that they are joined with: those at `place`, or, without it, those
  * di apart. */
-struct line {
+struct run {
     int64_t n, di, dj;
     const int64_t *place;
     char *y;
@@ -29,7 +29,7 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
             }                                                                               \
         return k;                                                                           \
     }                                                                                       \
-    static void name(const struct line *l)                                                  \
+    static void name(const struct run *l)                                                  \
     {                                                                                       \
         type *const to = (type *)l->y;                                                      \
         const type *const from = (const type *)l->u;                                        \
@@ -67,9 +67,9 @@ EACH(put_2, uint16_t, v)
 EACH(put_4, uint32_t, v)
 EACH(put_8, uint64_t, v)
 
-static void join(const struct reference *a, const struct line *l)
+static void join(const struct reference *a, const struct run *l)
 {
-    typedef void (*join_line)(const struct line *l);
+    typedef void (*join_line)(const struct run *l);
     static const join_line put[] = {[1] = put_1, [2] = put_2, [4] = put_4, [8] = put_8};
 #define MODES(name)                                                                               \
     {                                                                                             \
@@ -207,7 +207,7 @@ static bool scatter_line(const struct reference *a, struct walk *w, char *const 
         const int64_t left = a->shape[d] - w->k, n = row ? 1 : left < CHUNK ? left : CHUNK;
         const int64_t good = find(a, w, p, n, place, out_bad);
         if (good < n && !a->skip) return false;
-        join(a, &(struct line){.n = row ? good * left : good,
+        join(a, &(struct run){.n = row ? good * left : good,
                                .di = a->to[d],
                                .dj = a->from[d],
                                .place = row ? NULL : place,
