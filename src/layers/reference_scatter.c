@@ -29,7 +29,7 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
             }                                                                               \
         return k;                                                                           \
     }                                                                                       \
-    static void name(const struct run *l)                                                  \
+    static void name(const struct run *l)                                                   \
     {                                                                                       \
         type *const to = (type *)l->y;                                                      \
         const type *const from = (const type *)l->u;                                        \
@@ -192,7 +192,9 @@ static bool is_row(const struct reference *a, const struct walk *w, char *const 
     for (int i = 0; i < a->nindex; i++) {
         const struct indices of = indices_at(a, w, p, i);
         const int64_t bytes = bytes_of(of.x->type), others = (a->shape[a->ndim - 1] - 1) * bytes;
-        if (of.by && (of.by != 1 || memcmp(of.data, of.data + bytes, (size_t)others) != 0)) return false;
+        if (of.by > 1 || of.by < 0) return false;
+        for (int64_t k = 0; k < others && of.by; k++)
+            if (of.data[k] != of.data[k + bytes]) return false;
     }
     return true;
 }
@@ -208,11 +210,11 @@ static bool scatter_line(const struct reference *a, struct walk *w, char *const 
         const int64_t good = find(a, w, p, n, place, out_bad);
         if (good < n && !a->skip) return false;
         join(a, &(struct run){.n = row ? good * left : good,
-                               .di = a->to[d],
-                               .dj = a->from[d],
-                               .place = row ? NULL : place,
-                               .y = p[a->nin] + (row && good ? place[0] : 0) * a->bytes,
-                               .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
+                              .di = a->to[d],
+                              .dj = a->from[d],
+                              .place = row ? NULL : place,
+                              .y = p[a->nin] + (row && good ? place[0] : 0) * a->bytes,
+                              .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
         w->k += row ? left : good < n ? good + 1 : n; /* behind an index that is skipped */
     }
     w->k = 0;
