@@ -21,7 +21,7 @@ struct place {
 };
 
 /* Ranges (by time) or places (by size), which are larger: given blocks and the end of the room are among them. */
-static size_t places_bytes(int n, int ngiven)
+static size_t blocks_bytes(int n, int ngiven)
 {
     return ((size_t)(n + ngiven) + 2) * sizeof(struct place);
 }
@@ -29,7 +29,7 @@ static size_t places_bytes(int n, int ngiven)
 /* Offsets by time, which stay while those by size are tried. */
 static int64_t *kept_of(const struct rt_layout *l)
 {
-    return (int64_t *)((char *)l->memory + places_bytes(l->n, l->ngiven));
+    return (int64_t *)((char *)l->memory + blocks_bytes(l->n, l->ngiven));
 }
 
 static struct rt_block **pointers_of(const struct rt_layout *l)
@@ -206,7 +206,7 @@ int rt_offsets_pointers(int n, int ngiven)
 
 size_t rt_offsets_bytes(int n, int ngiven)
 {
-    return places_bytes(n, ngiven) + (size_t)n * sizeof(int64_t) +
+    return blocks_bytes(n, ngiven) + (size_t)n * sizeof(int64_t) +
            (size_t)rt_offsets_pointers(n, ngiven) * sizeof(struct rt_block *);
 }
 
