@@ -46,17 +46,9 @@ int32_t attention_expand(void *user, struct loops *loops, int32_t node)
 
 struct hunt {
     const struct loops *loops;
-    uint64_t bound; /* for see_sum */
-    int32_t found, n;
+    uint64_t bound;
+    int32_t found;
 };
-
-static void see_reduction(void *user, int32_t node)
-{
-    struct hunt *h = user;
-    if (at(h->loops, node)->kind != EX_RED) return;
-    h->n++;
-    h->found = node;
-}
 
 /* The outermost sum over `bound`. */
 static void see_sum(void *user, int32_t node)
@@ -69,12 +61,11 @@ static void see_sum(void *user, int32_t node)
 /* The only reduction of an expression, if it is sum[one index variable] x * y; 0: it is something else. */
 int32_t attention_sum_of(const struct loops *loops, int32_t value)
 {
-    struct hunt h = {.loops = loops};
-    ex_walk(loops, value, see_reduction, &h);
-    if (h.n != 1) return 0;
-    const struct ex *e = at(loops, h.found);
+    int32_t found;
+    if (rewrite_reductions(loops, value, &found) != 1) return 0;
+    const struct ex *e = at(loops, found);
     const bool sum = e->op == RED_SUM && !e->a && attention_only(e->u.bound) >= 0;
-    return sum && at(loops, e->b)->kind == EX_MUL ? h.found : 0;
+    return sum && at(loops, e->b)->kind == EX_MUL ? found : 0;
 }
 
 /* The strides of a factor along two index variables, each of which has indices of its own. The other indices follow

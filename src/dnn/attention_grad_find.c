@@ -11,26 +11,6 @@ static const struct ex *at(const struct loops *loops, int32_t node)
     return &loops->ex.at[node];
 }
 
-struct hunt {
-    const struct loops *loops;
-    int32_t first; /* the outermost reduction */
-    int n;
-};
-
-static void see_reduction(void *user, int32_t node)
-{
-    struct hunt *h = user;
-    if (at(h->loops, node)->kind != EX_RED) return;
-    if (!h->n++) h->first = node;
-}
-
-static struct hunt reductions(const struct loops *loops, int32_t value)
-{
-    struct hunt h = {.loops = loops};
-    ex_walk(loops, value, see_reduction, &h);
-    return h;
-}
-
 /* A result: a function of sum[one index variable] weight * read, element by element. */
 struct result {
     int stmt, of;
@@ -40,16 +20,17 @@ struct result {
 
 static bool find_result(const struct loops *loops, int stmt, int32_t value, struct result *out)
 {
-    const struct hunt h = reductions(loops, value);
-    if (!h.n) return false;
-    const struct ex *e = at(loops, h.first);
+    int32_t first, inner;
+    const int n = rewrite_reductions(loops, value, &first);
+    if (!n) return false;
+    const struct ex *e = at(loops, first);
     if (e->op != RED_SUM || e->a || attention_only(e->u.bound) < 0 || at(loops, e->b)->kind != EX_MUL) return false;
     const int32_t one = at(loops, e->b)->a, two = at(loops, e->b)->b;
-    const int in_one = reductions(loops, one).n, in_two = reductions(loops, two).n;
-    if (!in_one == !in_two || h.n != 1 + in_one + in_two) return false;
+    const int in_one = rewrite_reductions(loops, one, &inner), in_two = rewrite_reductions(loops, two, &inner);
+    if (!in_one == !in_two || n != 1 + in_one + in_two) return false;
     *out = (struct result){.stmt = stmt,
                            .value = value,
-                           .sum = h.first,
+                           .sum = first,
                            .weight = in_one ? one : two,
                            .read = in_one ? two : one,
                            .bound = attention_only(e->u.bound),

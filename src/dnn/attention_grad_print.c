@@ -417,26 +417,13 @@ static void put_task(struct grad_printing *w, struct text *out, const struct att
 void attention_grad_print(struct attention_grad *g, struct kernel *out)
 {
     struct attention *a = &g->a;
-    struct text *text = NEW(a->arena, struct text);
     struct grad_printing *w = NEW(a->arena, struct grad_printing);
     const int64_t d = attention_size(a, a->d), e = attention_size(a, a->e);
     const struct attention_tile tile[] = {
         {"scores", &a->k, d, false}, {"gains", &a->v, e, false}, {"queries", &a->k, d, false}};
     int width[4];
-    *text = solver_text(a->sc);
-    *w = (struct grad_printing){.w = {.a = a}, .g = g, .vector = -1};
-    w->w.p = (struct print_expr){.out = text,
-                                 .loops = a->loops,
-                                 .memory = a->memory,
-                                 .target = a->target,
-                                 .lanes = 1,
-                                 .vector_ivar = -1,
-                                 .read = read_hook,
-                                 .user = w,
-                                 .ivars = w->w.ivar};
-    print_tables(text, a->loops);
-    text_put(text, "typedef %s @real;\n", dtype_def(a->dtype)->c_name);
-    attention_put_turn(a, text);
+    *w = (struct grad_printing){.g = g, .vector = -1};
+    struct text *text = attention_open(&w->w, a, read_hook);
     attention_put_tiles_of_keys(a, text, &tile[0]);
     attention_put_tiles_of_keys(a, text, &tile[1]);
     attention_put_tiles_of_values(a, text, &tile[2]);
@@ -447,9 +434,5 @@ void attention_grad_print(struct attention_grad *g, struct kernel *out)
     text_open(text, "for (int64_t task = task0; task < task1; task++) {");
     out->step[0].tasks = attention_grad_tasks(g);
     put_task(w, text, tile);
-    text_close(text, "}");
-    kernel_close(text);
-    out->source = text->at;
-    out->nstep = 1;
-    out->scratch_bytes = kernel_lines(size_mul(elements, dtype_def(a->dtype)->bytes));
+    attention_close(a, text, elements, out);
 }

@@ -106,7 +106,7 @@ static void put_values_function(struct attention *a, struct text *out, const str
 }
 
 /* Transposes a square of as many rows as a vector has lanes. */
-void attention_put_turn(struct attention *a, struct text *out)
+static void put_turn(struct attention *a, struct text *out)
 {
     const int n = a->lanes;
     const char *type = attention_vector(a);
@@ -500,25 +500,41 @@ static void put_results(struct attention_printing *w, struct text *out)
     text_close(out, "}");
 }
 
-void attention_print(struct attention *a, struct kernel *out)
+struct text *attention_open(struct attention_printing *w, struct attention *a,
+                            const char *(*read)(void *user, struct print_expr *p, int32_t node))
 {
     struct text *text = NEW(a->arena, struct text);
-    struct attention_printing *w = NEW(a->arena, struct attention_printing);
     *text = solver_text(a->sc);
-    *w = (struct attention_printing){.a = a};
+    w->a = a;
     w->p = (struct print_expr){.out = text,
                                .loops = a->loops,
                                .memory = a->memory,
                                .target = a->target,
                                .lanes = 1,
                                .vector_ivar = -1,
-                               .read = read_hook,
+                               .read = read,
                                .user = w,
                                .ivars = w->ivar};
     print_tables(text, a->loops);
-    const struct attention_tile scores = scores_tile(a), values = values_tile(a);
     text_put(text, "typedef %s @real;\n", dtype_def(a->dtype)->c_name);
-    attention_put_turn(a, text);
+    put_turn(a, text);
+    return text;
+}
+
+void attention_close(const struct attention *a, struct text *text, int64_t elements, struct kernel *out)
+{
+    text_close(text, "}");
+    kernel_close(text);
+    out->source = text->at;
+    out->nstep = 1;
+    out->scratch_bytes = kernel_lines(size_mul(elements, dtype_def(a->dtype)->bytes));
+}
+
+void attention_print(struct attention *a, struct kernel *out)
+{
+    struct attention_printing *w = NEW(a->arena, struct attention_printing);
+    struct text *text = attention_open(w, a, read_hook);
+    const struct attention_tile scores = scores_tile(a), values = values_tile(a);
     attention_put_tiles_of_keys(a, text, &scores);
     attention_put_tiles_of_values(a, text, &values);
     kernel_open(text, 0);
@@ -529,9 +545,5 @@ void attention_print(struct attention *a, struct kernel *out)
     put_start(w, text);
     put_blocks(w, text);
     put_results(w, text);
-    text_close(text, "}");
-    kernel_close(text);
-    out->source = text->at;
-    out->nstep = 1;
-    out->scratch_bytes = kernel_lines(elements * dtype_def(a->dtype)->bytes);
+    attention_close(a, text, elements, out);
 }

@@ -29,7 +29,11 @@ struct attention_range {
     const char *all_from, *all_to; /* keys that all of them have; NULL: it is not known */
 };
 
-/* attention_print.c */
+/* attention_print.c: a kernel's text up to its functions of tiles, with `turn`, which transposes vectors, and its end
+ * behind the body of the loop over tasks. `elements`: of a worker's scratch memory. */
+struct text *attention_open(struct attention_printing *w, struct attention *a,
+                            const char *(*read)(void *user, struct print_expr *p, int32_t node));
+void attention_close(const struct attention *a, struct text *text, int64_t elements, struct kernel *out);
 const char *attention_name(const struct attention *a, int ivar);
 int64_t attention_size(const struct attention *a, int ivar);
 const char *attention_vector(const struct attention *a);
@@ -41,7 +45,6 @@ void attention_put_end(struct text *out);
 void attention_put_sums(struct attention *a, struct text *out, int rows);
 void attention_put_products(struct attention *a, struct text *out, int rows, const char *from, int64_t stride,
                             const char *by);
-void attention_put_turn(struct attention *a, struct text *out);
 /* The functions of tiles; the calls for the keys k0_ .. k0_ + n_ - 1. to[S T] = from[S D] * by[D T]; and
  * to[E T] = to * keep_ + from[S E] * by[S T]. */
 void attention_put_tiles_of_keys(struct attention *a, struct text *out, const struct attention_tile *tile);

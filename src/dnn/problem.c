@@ -75,29 +75,13 @@ bool problem_packs_b(const struct problem *p)
 
 /* -- the sum */
 
-struct hunt {
-    const struct loops *loops;
-    int32_t found;
-    int n;
-};
-static void see_reduction(void *user, int32_t node)
-{
-    struct hunt *h = user;
-    if (at(h->loops, node)->kind != EX_RED) return;
-    h->found = node;
-    h->n++;
-}
-
 static bool find_sum(const struct loops *loops, int32_t value, int32_t *out_node, const char **why)
 {
-    struct hunt h = {.loops = loops};
-    ex_walk(loops, value, see_reduction, &h);
-    if (h.n != 1) FAIL("not exactly one reduction in the anchor");
-    const struct ex *e = at(loops, h.found);
+    if (rewrite_reductions(loops, value, out_node) != 1) FAIL("not exactly one reduction in the anchor");
+    const struct ex *e = at(loops, *out_node);
     if (e->op != RED_SUM) FAIL("the reduction is not a sum");
     if (e->a) FAIL("the sum has a guard");
-    if (!ex_is_contraction(loops, h.found)) FAIL("the sum is not over a product of two reads from memory");
-    *out_node = h.found;
+    if (!ex_is_contraction(loops, *out_node)) FAIL("the sum is not over a product of two reads from memory");
     return true;
 }
 

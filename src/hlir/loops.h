@@ -247,6 +247,8 @@ struct loops *rewrite_part(const struct rewrite_part *all, int first, int n);
 /* All statements as one part. */
 struct loops *rewrite_sweep(const struct loops *loops);
 bool rewrite_has_reduction(const struct loops *loops, int32_t node);
+/* The number of reductions in an expression, those in others too. *out_first: the outermost of the first. */
+int rewrite_reductions(const struct loops *loops, int32_t node, int32_t *out_first);
 bool rewrite_reads(const struct loops *loops, int32_t node, int tensor);
 
 /* -- order.c: sorts statements by dependence and marks scans */

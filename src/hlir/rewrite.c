@@ -320,6 +320,26 @@ bool rewrite_has_reduction(const struct loops *loops, int32_t node)
     return ex_any(loops, node, is_reduction);
 }
 
+struct reductions {
+    const struct loops *loops;
+    int32_t first;
+    int n;
+};
+
+static void see_reduction(void *user, int32_t node)
+{
+    struct reductions *r = user;
+    if (is_reduction(r->loops, node) && !r->n++) r->first = node;
+}
+
+int rewrite_reductions(const struct loops *loops, int32_t node, int32_t *out_first)
+{
+    struct reductions r = {.loops = loops};
+    ex_walk(loops, node, see_reduction, &r);
+    *out_first = r.first;
+    return r.n;
+}
+
 bool rewrite_reads(const struct loops *loops, int32_t node, int tensor)
 {
     struct find f = {.loops = loops, .tensor = tensor};

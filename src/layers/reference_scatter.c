@@ -168,8 +168,8 @@ static struct indices indices_at(const struct reference *a, const struct walk *w
         x, p[x->input] + first * bytes_of(x->type), by, a->skip ? 0 : x->limit, w->to + w->k * step, step};
 }
 
-/* The places of up to n elements of a line. Returns how many have one; fewer: the next one's index
- * is `bad`. */
+/* The places of up to n elements of a line. Returns how many have one; if that is fewer, *out_bad is the index of the
+ * next. */
 static int64_t find(const struct reference *a, const struct walk *w, char *const *p, int64_t n, int64_t *place,
                     struct reference_bad *out_bad)
 {

@@ -10,21 +10,11 @@ import pytest
 import sol
 import torch
 import torch.nn.functional as F
-from torch import nn
-
-
-class Of(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 def check(function: Callable[..., Any], *args: torch.Tensor, backward: bool = True, tolerance: float = 0) -> None:
     """The same values as PyTorch's, and the same gradients of the real arguments; NaN equals NaN."""
-    fast = sol.optimize(Of(function), *args)
+    fast = sol.optimize(function, *args)
     with torch.no_grad():
         torch.testing.assert_close(fast(*args), function(*args), rtol=tolerance, atol=tolerance, equal_nan=True)
     if not backward:
@@ -127,7 +117,7 @@ def test_index_put_and_add() -> None:
         (9 * torch.randn(20, 7, 33)).to(torch.int16),
         backward=False,
     )
-    fast = sol.optimize(Of(lambda x, i, u: x.index_add(0, i, u)), x, i, torch.randn(50, 7, 33))
+    fast = sol.optimize(lambda x, i, u: x.index_add(0, i, u), x, i, torch.randn(50, 7, 33))
     with pytest.raises((sol.Error, IndexError), match="out of range"):
         fast(x, i + 20, torch.randn(50, 7, 33))
 
@@ -135,7 +125,7 @@ def test_index_put_and_add() -> None:
 @pytest.mark.parametrize("n", [1, 5000])
 def test_counts(n: int) -> None:
     x = torch.randint(9, (n,))
-    fast = sol.optimize(Of(lambda x: torch.bincount(x, minlength=12)), x)
+    fast = sol.optimize(lambda x: torch.bincount(x, minlength=12), x)
     for low in (0, 3):
         assert torch.equal(fast(x.clamp(min=low)), torch.bincount(x.clamp(min=low), minlength=12))
     with pytest.raises((sol.Error, RuntimeError), match="non-negative"):

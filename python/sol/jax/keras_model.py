@@ -3,6 +3,7 @@ in calls, in `stateless_call`, and in the steps of `fit`, which Keras compiles w
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import jax
@@ -65,8 +66,6 @@ def optimize(model: Any, call: Call) -> Any:
     if call.vdims is not None or call.batch_size is not None:
         raise _core.UnsupportedError(f"sol.optimize: {EACH_SHAPE}")
     if call.copy:
-        import copy
-
         model = copy.deepcopy(model)
     new = attach(model)
     if call.args or call.kwargs:

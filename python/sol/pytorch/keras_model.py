@@ -4,6 +4,7 @@ same Parameters, so that it sees what Keras and its optimizers assign, and gradi
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -115,8 +116,6 @@ def attach(model: Any, vdims: Any = None) -> Any:
 def optimize(model: Any, call: Call) -> Any:
     """`sol.optimize`. With example arguments, the program for inference is compiled now."""
     if call.copy:
-        import copy
-
         model = copy.deepcopy(model)
     new = attach(model, call.vdims)
     if call.args or call.kwargs:
