@@ -25,7 +25,7 @@ MAY = {
     "src/build": ["sol", "base", "build", "rt/rt.h"],
     "src/hlir": CORE,
     "src/layers": [*CORE, "layers"],
-    "src/grad": [*CORE, "layers", "grad"],
+    "src/grad": [*CORE, "layers", "passes", "grad"],
     "src/passes": [*CORE, "layers", "passes"],
     "src/print": PRINT,
     "src/dfp": [*PRINT, "dfp"],

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "passes/passes.h"
+
 struct grads {
     struct sol_graph *g;
     bool *active;          /* by tensor: a wanted tensor influences it, and it influences an output with a gradient */
@@ -183,6 +185,9 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
     TRY(ctx_check(g->ctx));
     find_active(&s, nof, of, nwith, with);
     TRY(check_layers(&s));
+    TRY(attention_join(g, s.active));
+    grow(&s);
+    find_active(&s, nof, of, nwith, with);
     TRY(grad_replace_layers(g, s.active));
     grow(&s);
     find_active(&s, nof, of, nwith, with);

@@ -424,26 +424,29 @@ static sol_status sum_shared(struct rule_call *c, struct sol_tensor *x, const st
     return reshape_as(c, x, t, out_d);
 }
 
-/* Weights are computed again from the logarithm of their sum. A mask that has a gradient needs all of them in memory.
- */
+/* Weights are computed again from the largest score and the sum, each for itself: the logarithm of the sum would be lost
+ * beside a large score. A mask that has a gradient needs all of them in memory. */
 static sol_status rule_attention(struct rule_call *c)
 {
     const struct sol_layer *l = c->l;
-    struct sol_tensor *m = l->out[1], *z = l->out[2], *dy = c->d[0], *zero, *most, *none, *sum, *g, *scaled;
+    struct sol_tensor *m = l->out[1], *z = l->out[2], *dy = c->d[0], *one, *n, *g, *scaled;
     struct sol_layer *made;
     int64_t *last = NEW_ARRAY(c->g->arena, int64_t, 1);
     if (c->d[1] || c->d[2] || (l->nin > 3 && c->want[3])) return adjoint_layer(c->g, c->l, c->d, c->want, c->out_d);
     *last = dy->ndim - 1;
     struct opdef_attr along = {.name = "axes", .kind = ATTR_INT, .n = 1, .ints = last};
-    TRY(number(c, 0, z->dtype, &zero));
-    TRY(number(c, INFINITY, z->dtype, &most));
-    TRY(binary(c, "eq", z, zero, &none));
-    TRY(add(c, "log", 1, &z, NULL, &sum));
-    TRY(binary(c, "add", m, sum, &sum));
-    TRY(add(c, "where", 3, (struct sol_tensor *[]){none, most, sum}, NULL, &sum));
+    TRY(number(c, 1, z->dtype, &one));
+    TRY(binary(c, "div", one, z, &n));
+    if (!strcmp(attrs_text(&l->attrs, "empty", "zero"), "zero")) {
+        struct sol_tensor *zero, *none;
+        TRY(number(c, 0, z->dtype, &zero));
+        TRY(binary(c, "eq", z, zero, &none));
+        TRY(add(c, "where", 3, (struct sol_tensor *[]){none, zero, m}, NULL, &m));
+        TRY(add(c, "where", 3, (struct sol_tensor *[]){none, zero, n}, NULL, &n));
+    }
     TRY(binary(c, "mul", dy, l->out[0], &scaled));
     TRY(add(c, "Sum", 1, &scaled, &(struct attrs){1, &along}, &g));
-    struct sol_tensor *in[] = {l->in[0], l->in[1], l->in[2], l->nin > 3 ? l->in[3] : NULL, dy, sum, g};
+    struct sol_tensor *in[] = {l->in[0], l->in[1], l->in[2], l->nin > 3 ? l->in[3] : NULL, dy, m, n, g};
     TRY(graph_add(c->g, NULL, &(struct new_layer){"AttentionGrad", COUNT_OF(in), in, &l->attrs, l->name, l->where},
                   &made));
     for (int i = 0; i < 3; i++)

@@ -20,8 +20,10 @@ struct attention {
     const struct opdef_input *in;
     int lead; /* leading dimensions of the result */
     int64_t size[SOL_MAX_DIMS];
-    bool mask, mask_bool, causal, bare; /* bare: a query may have no keys */
-    double scale;
+    bool mask, mask_bool, causal;
+    bool bare;    /* a query may have no keys */
+    bool written; /* as the formula says: a bool mask selects, and a query without keys is NaN */
+    double scale, fill;
 };
 
 /* Do `own` heads (or a number of other leading elements) serve `all`, each the same number of times? */
@@ -37,6 +39,10 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
     t->mask = nin > 3 && !in[3].missing;
     t->causal = attrs_int(attrs, "causal", 0, 0) != 0;
     t->scale = attrs_real(attrs, "scale", 0);
+    t->fill = attrs_real(attrs, "fill", -INFINITY);
+    t->written = !strcmp(attrs_text(attrs, "empty", "zero"), "nan");
+    if (!t->written && !isinf(t->fill))
+        return ctx_fail(ctx, SOL_ERR_INVALID, "%s: fill=%g: only with empty=nan", def->name, t->fill);
     for (int i = 0; i < 3; i++) {
         TRY(rank_of(ctx, def, in, i, 2, false));
         t->lead = MAX(t->lead, in[i].ndim - 2);
@@ -61,7 +67,7 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
                                             "%s: input %d: dimension %d of size %lld does not go with %lld", def->name,
                                             i, d, (long long)in[i].shape[d], (long long)t->size[at]));
         }
-    t->bare = t->mask || !size_le(1, in[1].shape[in[1].ndim - 2]);
+    t->bare = !t->written && (t->mask || !size_le(1, in[1].shape[in[1].ndim - 2]));
     if (t->scale == 0) TRY(number_of(ctx, def, "the last dimension of q", in[0].shape[in[0].ndim - 1]));
     if (t->scale == 0) t->scale = in[0].shape[in[0].ndim - 1] ? 1 / sqrt((double)in[0].shape[in[0].ndim - 1]) : 1;
     return SOL_OK;
@@ -106,17 +112,33 @@ static void put_mask_head(struct text *out, const struct attention *t)
     text_put(out, " %s", operand(out->arena, t, 3, true, row ? ivar(OWN + 8) : LT, column ? ivar(OWN + 9) : LS));
 }
 
+/* The read of the mask. */
+static const char *mask_of(struct arena *a, const struct attention *t)
+{
+    const struct opdef_input *in = &t->in[3];
+    const char *row = in->shape[in->ndim - 2] == 1 ? "0" : LT, *column = in->shape[in->ndim - 1] == 1 ? "0" : LS;
+    return operand(a, t, 3, false, row, column);
+}
+
+/* Does a bool mask choose between the score and `fill`? Otherwise it is added. */
+static bool selects(const struct attention *t)
+{
+    return t->mask && t->mask_bool && t->written;
+}
+
 static void put_scores(struct text *out, const struct attention *t, const char *at)
 {
     struct arena *a = out->arena;
-    text_put(out, "s[%s %s %s] = (sum[%s] %s * %s) * ", at, LT, LS, LD, operand(a, t, 0, false, LT, LD),
-             operand(a, t, 1, false, LS, LD));
+    text_put(out, "s[%s %s %s] = ", at, LT, LS);
+    if (selects(t)) text_put(out, "where(%s, ", mask_of(a, t));
+    text_put(out, "(sum[%s] %s * %s) * ", LD, operand(a, t, 0, false, LT, LD), operand(a, t, 1, false, LS, LD));
     put_number(out, t->scale);
-    if (t->mask) {
-        const struct opdef_input *in = &t->in[3];
-        const char *row = in->shape[in->ndim - 2] == 1 ? "0" : LT, *column = in->shape[in->ndim - 1] == 1 ? "0" : LS;
-        const char *mask = operand(a, t, 3, false, row, column);
-        text_put(out, t->mask_bool ? " + where(%s, 0.0, (-inf))" : " + %s", mask);
+    if (selects(t)) {
+        text_put(out, ", ");
+        put_number(out, t->fill);
+        text_put(out, ")");
+    } else if (t->mask) {
+        text_put(out, t->mask_bool ? " + where(%s, 0.0, (-inf))" : " + %s", mask_of(a, t));
     }
     text_put(out, "; ");
 }
@@ -138,7 +160,8 @@ static void put_attention(struct arena *a, const struct attention *t, bool sums,
     put_scores(out, t, at);
     text_put(out, "(m,z)[%s %s] = softsum[%s%s] s[%s %s %s]; ", at, LT, LS, guard, at, LT, LS);
     const char *m = arena_printf(a, "m[%s %s]", at, LT);
-    if (t->mask) m = arena_printf(a, "where(%s==(-inf), 0, %s)", m, m); /* if all are masked: 0, as in PyTorch */
+    if (t->mask && !t->written) /* if all are masked: 0, as in PyTorch */
+        m = arena_printf(a, "where(%s==(-inf), 0, %s)", m, m);
     const char *e = arena_printf(a, "exp(s[%s %s %s] - %s)", at, LT, LS, m);
     if (t->causal) e = arena_printf(a, "where(%s<=%s, %s, 0)", LS, LT, e);
     text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
@@ -163,7 +186,7 @@ BUILDER(build_attention_sums)
     return SOL_OK;
 }
 
-/* Weights p = exp(s - l), and r, the gradient of the sums in the scores. The gradients have all leading dimensions of
+/* Weights p = exp(s - m) n, and r, the gradient of the sums in the scores. The gradients have all leading dimensions of
  * the result; in them C stands for D, and F for E. */
 BUILDER(build_attention_grad)
 {
@@ -179,16 +202,18 @@ BUILDER(build_attention_grad)
         put_mask_head(out, &t);
     else
         text_put(out, " w?[%s %s]", LT, LS);
-    text_put(out, " d[%s %s %s] l[%s %s] g[%s %s] -> ", at, LT, LE, at, LT, at, LT);
+    text_put(out, " d[%s %s %s] m[%s %s] n[%s %s] g[%s %s] -> ", at, LT, LE, at, LT, at, LT, at, LT);
     text_put(out, "dq[%s %s %s] dk[%s %s %s] dv[%s %s %s] |", at, LT, LC, at, LS, LC, at, LS, LF);
     put_sizes(out, 0, t.lead, t.size);
     text_put(out, " #%s=#%s; #%s=#%s | | ", LC, LD, LF, LE);
     put_scores(out, &t, at);
-    const char *p = arena_printf(a, "exp(s[%s] - l[%s %s])", all.at, at, LT);
+    const char *p = arena_printf(a, "exp(s[%s] - m[%s %s]) * n[%s %s]", all.at, at, LT, at, LT);
     struct text r = text_new(a);
+    if (selects(&t)) text_put(&r, "where(%s, ", mask_of(a, &t));
     text_put(&r, "p[%s] * ((sum[%s] d[%s %s %s] * %s) - g[%s %s]) * ", all.at, LE, at, LT, LE,
              operand(a, &t, 2, false, LS, LE), at, LT);
     put_number(&r, t.scale);
+    if (selects(&t)) text_put(&r, ", 0)");
     const char *before = t.causal ? arena_printf(a, "where(%s<=%s, ", LS, LT) : "", *behind = t.causal ? ", 0)" : "";
     text_put(out, "p[%s] = %s%s%s; r[%s] = %s%s%s; ", all.at, before, p, behind, all.at, before, r.at, behind);
     text_put(out, "dv[%s %s %s] = sum[%s] p[%s] * d[%s %s %s]; ", at, LS, LF, LT, all.at, at, LT, LF);

@@ -15,6 +15,10 @@ sol_status passes_run_registered(struct sol_graph *g, bool after, const char *na
 sol_status passes_run_one(struct sol_graph *g, const char *name);
 const char *passes_name(int i, const char **out_doc); /* NULL behind the last pass */
 
+/* attention.c: makes layers of attention that is written out. `active`, by tensor: only those that a gradient goes through,
+ * and those whose mask it does not reach; NULL: all. */
+sol_status attention_join(struct sol_graph *g, const bool *active);
+
 /* util.c: questions that several passes ask */
 
 /* Inserts one layer with one output in front of `before`, with the names of `origin`; a shorthand for graph_add. */

@@ -699,19 +699,31 @@ def attention_sums(q, k, v, mask=None, causal=False):
     return SDPA(q, k, v, mask, is_causal=causal), m, z
 
 
-def attention_gradient(q, k, v, mask, d, own_l, own_g, causal=False):
-    """The gradient from l and g as they are given: they are two more inputs of the formula."""
+def attention_gradient(q, k, v, mask, d, m, n, g, causal=False):
+    """The gradient from m, n and g as they are given: they are three more inputs of the formula."""
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     if mask is not None:
         scores = scores + mask
-    p = (scores - own_l[..., None]).exp()
+    p = (scores - m[..., None]).exp() * n[..., None]
     if causal:
         p = p.masked_fill(torch.ones(scores.shape[-2:]).tril() == 0, 0)
-    r = p * (d @ v.mT - own_g[..., None]) / math.sqrt(q.shape[-1])
+    r = p * (d @ v.mT - g[..., None]) / math.sqrt(q.shape[-1])
     return r @ k, r.mT @ q, p.mT @ d
 
 
-SUMS = [(2, 3, 4, 7), (2, 3, 4), (2, 3, 4)]
+SUMS = [(2, 3, 4, 7), (2, 3, 4), (2, 3, 4), (2, 3, 4)]
+
+
+def written_attention(q, k, v, mask, fill=-math.inf):
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    scores = torch.where(mask, scores, fill) if mask.dtype == torch.bool else scores + mask
+    return scores.softmax(-1) @ v
+
+
+ROWS = np.array([[1, 0, 1, 1, 0, 1], [0] * 6, [0, 0, 0, 0, 0, 1], [1] * 6], bool)
+case("Attention", [*QKV, ROWS], dict(empty="nan"), written_attention)
+case("Attention", [*QKV, ROWS], dict(empty="nan", fill=-1e9), lambda *t: written_attention(*t, -1e9))
+case("Attention", [*QKV, (4, 6)], dict(empty="nan"), written_attention)
 case("AttentionSums", QKV, {}, attention_sums)
 case("AttentionSums", QKV, dict(causal=1), lambda q, k, v: attention_sums(q, k, v, causal=True))
 case("AttentionSums", [*QKV, (4, 6)], {}, attention_sums)

@@ -286,12 +286,11 @@ static bool attention_grad(struct gen *r, const struct recipe *p, struct value *
     const int ndim = y[0]->t->ndim;
     int64_t shape[SOL_MAX_DIMS];
     for (int d = 0; d < ndim; d++) shape[d] = size_of(y[0], d);
-    struct value *dy = new_real(r, ndim, shape), *l = ONE("log", 0, "", y[2]);
+    struct value *dy = new_real(r, ndim, shape), *n = ONE("reciprocal", 0, "", y[2]);
     struct value *g = ONE("mul", 0, "", dy, y[0]);
-    if (l) l = ONE("add", 0, "", y[1], l);
     if (g) g = ONE("Sum", 0, format(r, "axes=[%d]", ndim - 1), g);
-    if (!l || !g) return false;
-    struct value *given[] = {in[0], in[1], in[2], in[3], dy, l, g};
+    if (!n || !g) return false;
+    struct value *given[] = {in[0], in[1], in[2], in[3], dy, y[1], n, g};
     return gen_layer(r, p->kind, p->needs, COUNT_OF(given), given, attrs, out);
 }
 

@@ -1,0 +1,397 @@
+/* Finds attention that a model writes out, softmax(q k' ..) v, and makes one layer of it, whose weights need not lie in
+ * memory as a whole. Between the product and the softmax scores may be scaled, masked by a condition, and added to. The
+ * products are MatMul or Einsum layers, with their dimensions in any order. */
+#include "passes/passes.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A product of two tensors. A letter stands for a dimension: of both factors, and of the result. */
+struct product {
+    struct sol_layer *layer;
+    const char *of[3];
+};
+struct written {
+    struct product scores, values;
+    int q, k, p, v;           /* which factors of the products these are; p: the weights */
+    const char *lead;         /* the letters of the scores but for the last two, in the values' alphabet, too */
+    const char *value_lead;   /* the same in the letters of `values` */
+    char t, s, d, value_t, value_s, e;
+    double scale;
+    struct sol_tensor *by;    /* a factor that keys do not have; NULL: 1 */
+    struct sol_tensor *added; /* to the scores; NULL: nothing */
+    struct sol_tensor *cond;  /* NULL: nothing is masked */
+    bool keep;                /* scores stay where `cond` is this; the others are */
+    double fill;
+};
+
+static bool has(const char *letters, char c)
+{
+    return c && strchr(letters, c);
+}
+
+/* Are these the letters of `lead`, or of its end, and the two others, in any order? */
+static bool consists_of(const char *letters, const char *lead, char row, char column)
+{
+    size_t n = 0;
+    for (const char *c = lead; *c; c++) n += has(letters, *c);
+    return has(letters, row) && has(letters, column) && row != column && strlen(letters) == n + 2;
+}
+
+/* -- products */
+
+static bool read_matmul(struct arena *a, const struct sol_layer *l, struct product *out)
+{
+    const int n = l->out[0]->ndim - 2;
+    char lead[SOL_MAX_DIMS + 1] = "";
+    if (l->in[0]->ndim < 2 || l->in[1]->ndim < 2) return false;
+    for (int i = 0; i < n; i++) lead[i] = (char)('A' + i), lead[i + 1] = 0;
+    out->of[0] = arena_printf(a, "%sxy", lead + n - (l->in[0]->ndim - 2));
+    out->of[1] = arena_printf(a, "%syz", lead + n - (l->in[1]->ndim - 2));
+    out->of[2] = arena_printf(a, "%sxz", lead);
+    return true;
+}
+
+/* "abc,cd->abd": no letter twice in a tensor, no dots. */
+static bool read_einsum(struct arena *a, const struct sol_layer *l, struct product *out)
+{
+    struct text part[3];
+    int at = 0;
+    for (int i = 0; i < 3; i++) part[i] = text_new(a);
+    for (const char *c = attrs_text(&l->attrs, "eq", ""); *c; c++) {
+        if (*c == ' ') continue;
+        if (*c == ',' || *c == '-') {
+            at++;
+            c += *c == '-' && c[1] == '>';
+            if (at > 2 || (*c == '>') != (at == 2)) return false;
+        } else if (*c == '.' || (part[at].at && has(part[at].at, *c))) {
+            return false;
+        } else {
+            text_put(&part[at], "%c", *c);
+        }
+    }
+    for (int i = 0; i < 3; i++) out->of[i] = part[i].at ? part[i].at : "";
+    return at == 2;
+}
+
+static bool read_product(struct arena *a, struct sol_layer *l, struct product *out)
+{
+    out->layer = l;
+    if (is_kind(l, "MatMul")) return read_matmul(a, l, out);
+    return is_kind(l, "Einsum") && l->nin == 2 && read_einsum(a, l, out);
+}
+
+/* -- the way from the weights up to the scores */
+
+/* The layer that computes t, if nobody else reads t. */
+static struct sol_layer *maker(const struct sol_tensor *t)
+{
+    return t->role == TENSOR_VALUE && tensor_uses(t) == 1 ? t->from : NULL;
+}
+
+static bool changes_nothing(const struct sol_layer *l)
+{
+    return is_kind(l, "Dropout") || (is_kind(l, "Cast") && l->in[0]->dtype == l->out[0]->dtype);
+}
+
+/* What was broadcast; `t` itself, if that has less than two dimensions. */
+static struct sol_tensor *narrow(struct sol_tensor *t)
+{
+    struct sol_tensor *x = t;
+    while (x->role == TENSOR_VALUE && is_kind(x->from, "Expand")) x = x->from->in[0];
+    return x->ndim < 2 ? t : x;
+}
+
+static bool is_step(const struct sol_layer *l)
+{
+    static const char *const kinds[] = {"mul", "div", "add", "where"};
+    for (int i = 0; i < COUNT_OF(kinds); i++)
+        if (is_kind(l, kinds[i])) return true;
+    return changes_nothing(l);
+}
+
+enum { MOST_STEPS = 8 }; /* between the product and the softmax */
+
+static bool reaches_product(const struct sol_tensor *t, int steps)
+{
+    const struct sol_layer *l = maker(t);
+    if (!l || !steps) return false;
+    if (is_kind(l, "MatMul") || is_kind(l, "Einsum")) return true;
+    for (int i = 0; i < l->nin && is_step(l); i++)
+        if (reaches_product(l->in[i], steps - 1)) return true;
+    return false;
+}
+
+static bool see_factor(struct written *w, const struct sol_layer *l, int at)
+{
+    const bool divides = is_kind(l, "div");
+    struct sol_tensor *by = l->in[1 - at];
+    double v;
+    if (divides && at) return false;
+    if (known_scalar(by, &v)) {
+        w->scale *= divides ? 1 / v : v;
+        return true;
+    }
+    by = narrow(by);
+    if (divides || w->by || size_le(2, by->dim[by->ndim - 1].size) || by->dim[by->ndim - 1].size != 1) return false;
+    w->by = by;
+    return true;
+}
+
+static bool see_sum(struct written *w, struct sol_layer *l, int at, const bool *active)
+{
+    struct sol_tensor *t = narrow(l->in[1 - at]);
+    if (w->added || w->scale != 1 || w->by || (active && active[t->id])) return false;
+    w->added = t;
+    return true;
+}
+
+/* where(cond, fill, scores) or where(cond, scores, fill) */
+static bool see_choice(struct written *w, const struct sol_layer *l, struct sol_tensor **out_scores)
+{
+    const bool second = known_scalar(l->in[1], &w->fill);
+    if (w->cond || w->scale != 1 || w->by || (!second && !known_scalar(l->in[2], &w->fill))) return false;
+    struct sol_tensor *c = l->in[0];
+    while (c->role == TENSOR_VALUE && (is_kind(c->from, "Expand") || (is_kind(c->from, "Cast") && c->dtype != SOL_BOOL &&
+                                                                     c->from->in[0]->dtype == SOL_BOOL)))
+        if (c->from->in[0]->ndim < 2)
+            break;
+        else
+            c = c->from->in[0];
+    w->cond = c;
+    w->keep = !second;
+    *out_scores = l->in[second ? 2 : 1];
+    return true;
+}
+
+/* Follows `t`, the softmax's input, to a product. `active`: what a gradient is wanted of; NULL: there is none. */
+static bool find_scores(struct arena *a, struct written *w, struct sol_tensor *t, const bool *active)
+{
+    w->scale = 1;
+    for (struct sol_layer *l; (l = maker(t));) {
+        if (read_product(a, l, &w->scores)) return w->scale != 0 && isfinite(w->scale);
+        if (changes_nothing(l)) {
+            t = l->in[0];
+        } else if (is_kind(l, "where")) {
+            if (!see_choice(w, l, &t)) return false;
+        } else if (is_kind(l, "mul") || is_kind(l, "div") || is_kind(l, "add")) {
+            const int at = !reaches_product(l->in[0], MOST_STEPS);
+            if (!(is_kind(l, "add") ? see_sum(w, l, at, active) : see_factor(w, l, at))) return false;
+            t = l->in[at];
+        } else {
+            return false;
+        }
+    }
+    return false;
+}
+
+/* -- the letters */
+
+/* Queries and keys among the factors of the scores. */
+static bool sort_scores(struct arena *a, struct written *w)
+{
+    const char *out = w->scores.of[2];
+    const size_t n = strlen(out);
+    if (n < 2) return false;
+    w->s = out[n - 1];
+    w->t = out[n - 2];
+    w->lead = arena_printf(a, "%.*s", (int)n - 2, out);
+    w->k = has(w->scores.of[1], w->s);
+    w->q = !w->k;
+    const char *q = w->scores.of[w->q], *k = w->scores.of[w->k];
+    w->d = 0;
+    for (const char *c = q; *c; c++)
+        if (!has(out, *c)) {
+            if (w->d) return false;
+            w->d = *c;
+        }
+    return consists_of(q, w->lead, w->t, w->d) && consists_of(k, w->lead, w->s, w->d);
+}
+
+/* The letters of the product behind the weights, whose dimensions are the scores' in the order of `moved` (NULL: the
+ * same). */
+static bool sort_values(struct arena *a, struct written *w, const struct sol_layer *moved)
+{
+    const char *p = w->values.of[w->p], *v = w->values.of[w->v], *out = w->values.of[2];
+    const int n = (int)strlen(w->lead) + 2;
+    char of[SOL_MAX_DIMS + 1] = "";
+    if ((int)strlen(p) != n) return false;
+    for (int i = 0; i < n; i++) of[moved ? attrs_int(&moved->attrs, "perm", i, 0) : i] = p[i];
+    w->value_lead = arena_printf(a, "%.*s", n - 2, of);
+    w->value_t = of[n - 2];
+    w->value_s = of[n - 1];
+    w->e = 0;
+    for (const char *c = v; *c; c++)
+        if (!has(p, *c)) {
+            if (w->e) return false;
+            w->e = *c;
+        }
+    return consists_of(v, w->value_lead, w->value_s, w->e) && consists_of(out, w->value_lead, w->value_t, w->e) &&
+           (int)strlen(out) == n;
+}
+
+/* Are the leading dimensions of a factor the last ones of all? The ones that MatMul broadcasts are the first. */
+static bool ends_lead(const struct sol_tensor *t, const char *letters, const char *lead)
+{
+    int skip = (int)strlen(lead) - (t->ndim - 2);
+    for (; *lead; lead++, skip--)
+        if (has(letters, *lead) == (skip > 0)) return false;
+    return true;
+}
+
+static bool is_weight_of_model(const struct sol_tensor *t)
+{
+    while (t->role == TENSOR_VALUE && is_kind(t->from, "Permute")) t = t->from->in[0];
+    return t->role != TENSOR_VALUE && t->role != TENSOR_INPUT;
+}
+
+/* The softmax that makes weights t, past what changes nothing, and what permutes its result (NULL: nothing). */
+static struct sol_layer *softmax_of(const struct sol_tensor *t, const struct sol_layer **out_moved)
+{
+    *out_moved = NULL;
+    for (struct sol_layer *l; (l = maker(t)); t = l->in[0]) {
+        if (is_kind(l, "Softmax")) return l;
+        if (is_kind(l, "Permute") && !*out_moved)
+            *out_moved = l;
+        else if (!changes_nothing(l))
+            return NULL;
+    }
+    return NULL;
+}
+
+static bool same_shape(const struct sol_tensor *a, const struct sol_tensor *b)
+{
+    for (int d = 0; d < a->ndim && a->ndim == b->ndim; d++)
+        if (a->dim[d].size != b->dim[d].size) return false;
+    return a->ndim == b->ndim;
+}
+
+static bool right_types(const struct written *w, enum sol_dtype t)
+{
+    const struct sol_tensor *all[] = {w->scores.layer->in[0], w->scores.layer->in[1], w->values.layer->in[w->v],
+                                      w->added};
+    for (int i = 0; i < COUNT_OF(all); i++)
+        if (all[i] && all[i]->dtype != t) return false;
+    return t == SOL_F32 || t == SOL_F64;
+}
+
+/* Is `l` a product of weights, its factor p, and values? */
+static bool find(struct arena *a, struct sol_layer *l, int p, const bool *active, struct written *w)
+{
+    const struct sol_layer *moved, *softmax = softmax_of(l->in[p], &moved);
+    *w = (struct written){.p = p, .v = !p};
+    if (!softmax || !read_product(a, l, &w->values)) return false;
+    struct sol_tensor *x = softmax->in[0];
+    if (x->ndim < 2 || attrs_int(&softmax->attrs, "axis", 0, 0) != x->ndim - 1) return false;
+    if (!size_le(1, x->dim[x->ndim - 1].size) || !find_scores(a, w, x, active)) return false;
+    if (!same_shape(w->scores.layer->out[0], x)) return false;
+    if (!sort_scores(a, w) || !sort_values(a, w, moved)) return false;
+    const struct sol_tensor *q = w->scores.layer->in[w->q], *k = w->scores.layer->in[w->k], *v = l->in[w->v];
+    if (w->added && w->cond && w->fill != -INFINITY) return false;
+    return right_types(w, (enum sol_dtype)x->dtype) && ends_lead(q, w->scores.of[w->q], w->lead) &&
+           ends_lead(k, w->scores.of[w->k], w->lead) && ends_lead(v, w->values.of[w->v], w->value_lead) &&
+           !is_weight_of_model(k) && !is_weight_of_model(v);
+}
+
+/* -- the layer */
+
+struct making {
+    struct sol_graph *g;
+    struct sol_layer *before; /* new layers stand in front of it, and have its names */
+};
+
+static sol_status make(const struct making *m, const char *kind, int nin, struct sol_tensor *const *in,
+                       struct opdef_attr *attr, struct sol_tensor **out_t)
+{
+    const struct attrs attrs = {attr != NULL, attr};
+    const struct new_layer n = {.kind = kind, .nin = nin, .in = in, .attrs = &attrs};
+    return pass_add(m->g, m->before, m->before, &n, out_t);
+}
+
+/* x, whose dimensions have the letters `of`, with those of `wanted` (which may have more) in order. */
+static sol_status permute(const struct making *m, struct sol_tensor *x, const char *of, const char *wanted,
+                          struct sol_tensor **out_t)
+{
+    int64_t *perm = NEW_ARRAY(m->g->arena, int64_t, SOL_MAX_DIMS);
+    int n = 0;
+    bool same = true;
+    for (const char *c = wanted; *c; c++) {
+        if (!has(of, *c)) continue;
+        perm[n] = strchr(of, *c) - of;
+        same &= perm[n] == n;
+        n++;
+    }
+    *out_t = x;
+    if (same) return SOL_OK;
+    return make(m, "Permute", 1, &x, &(struct opdef_attr){.name = "perm", .kind = ATTR_INT, .n = n, .ints = perm},
+                out_t);
+}
+
+/* The mask of the layer: a bool tensor, true for what stays, or what is added; NULL: none. */
+static sol_status mask_of(const struct making *m, const struct written *w, struct sol_tensor **out_t)
+{
+    struct sol_tensor *c = w->cond, *fill;
+    *out_t = w->added;
+    if (!c) return SOL_OK;
+    if (w->added) {
+        const float low = -INFINITY;
+        TRY(sol_graph_const(m->g, SOL_F32, 0, NULL, &low, &fill));
+        if (w->added->dtype != SOL_F32)
+            TRY(make(m, "Cast", 1, &fill, &(struct opdef_attr){.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "f64"},
+                     &fill));
+        struct sol_tensor *in[] = {c, w->keep ? w->added : fill, w->keep ? fill : w->added};
+        return make(m, "where", 3, in, NULL, out_t);
+    }
+    if (!w->keep) return make(m, "logical_not", 1, &c, NULL, out_t);
+    *out_t = c;
+    if (c->dtype == SOL_BOOL) return SOL_OK;
+    return make(m, "Cast", 1, &c, &(struct opdef_attr){.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "bool"}, out_t);
+}
+
+static sol_status join(struct sol_graph *g, const struct written *w)
+{
+    struct sol_layer *scores = w->scores.layer, *values = w->values.layer;
+    const struct making m = {g, values};
+    struct arena *a = g->arena;
+    struct sol_tensor *in[4] = {0}, *y;
+    TRY(permute(&m, scores->in[w->q], w->scores.of[w->q], arena_printf(a, "%s%c%c", w->lead, w->t, w->d), &in[0]));
+    TRY(permute(&m, scores->in[w->k], w->scores.of[w->k], arena_printf(a, "%s%c%c", w->lead, w->s, w->d), &in[1]));
+    TRY(permute(&m, values->in[w->v], w->values.of[w->v],
+                arena_printf(a, "%s%c%c", w->value_lead, w->value_s, w->e), &in[2]));
+    TRY(mask_of(&m, w, &in[3]));
+    if (w->by) TRY(make(&m, "mul", 2, (struct sol_tensor *[]){in[0], w->by}, NULL, &in[0]));
+    double *reals = NEW_ARRAY(a, double, 2);
+    if (!reals) return ctx_check(g->ctx);
+    reals[0] = w->scale;
+    reals[1] = w->cond && !w->added ? w->fill : -INFINITY;
+    struct opdef_attr attr[] = {{.name = "scale", .kind = ATTR_REAL, .n = -1, .reals = reals},
+                                {.name = "empty", .kind = ATTR_TEXT, .n = -1, .text = "nan"},
+                                {.name = "fill", .kind = ATTR_REAL, .n = -1, .reals = reals + 1}};
+    const struct new_layer n = {
+        .kind = "Attention", .nin = 3 + (in[3] != NULL), .in = in, .attrs = &(struct attrs){3, attr}};
+    TRY(pass_add(g, values, values, &n, &y));
+    TRY(permute(&m, y, arena_printf(a, "%s%c%c", w->value_lead, w->value_t, w->e), w->values.of[2], &y));
+    if (!same_shape(y, values->out[0])) return SOL_OK; /* the values have more leading elements than the scores */
+    for (int d = 0; d < y->ndim; d++) y->dim[d].purpose = values->out[0]->dim[d].purpose;
+    graph_replace(g, values->out[0], y);
+    graph_remove(g, values);
+    return SOL_OK;
+}
+
+sol_status attention_join(struct sol_graph *g, const bool *active)
+{
+    VECTOR(struct written) found = {0};
+    graph_count_uses(g);
+    for (struct sol_layer *l = g->first; l; l = l->next) {
+        struct written w;
+        if (!(is_kind(l, "MatMul") || is_kind(l, "Einsum")) || l->nin != 2 || (active && !active[l->out[0]->id])) continue;
+        if (find(g->arena, l, 0, active, &w) || find(g->arena, l, 1, active, &w)) PUSH(g->arena, found, w);
+    }
+    for (int i = 0; i < found.n; i++) TRY(join(g, &found.at[i]));
+    return ctx_check(g->ctx);
+}
+
+sol_status pass_attention(struct sol_graph *g)
+{
+    return attention_join(g, NULL);
+}
