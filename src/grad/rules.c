@@ -424,8 +424,8 @@ static sol_status sum_shared(struct rule_call *c, struct sol_tensor *x, const st
     return reshape_as(c, x, t, out_d);
 }
 
-/* Weights are computed again from the largest score and the sum, each for itself: the logarithm of the sum would be lost
- * beside a large score. A mask that has a gradient needs all of them in memory. */
+/* Weights are computed again from the largest score and the sum, each for itself: the logarithm of the sum would be
+ * lost beside a large score. A mask that has a gradient needs all of them in memory. */
 static sol_status rule_attention(struct rule_call *c)
 {
     const struct sol_layer *l = c->l;

@@ -13,9 +13,9 @@ struct product {
 };
 struct written {
     struct product scores, values;
-    int q, k, p, v;           /* which factors of the products these are; p: the weights */
-    const char *lead;         /* the letters of the scores but for the last two, in the values' alphabet, too */
-    const char *value_lead;   /* the same in the letters of `values` */
+    int q, k, p, v;         /* which factors of the products these are; p: the weights */
+    const char *lead;       /* the letters of the scores but for the last two, in the values' alphabet, too */
+    const char *value_lead; /* the same in the letters of `values` */
     char t, s, d, value_t, value_s, e;
     double scale;
     struct sol_tensor *by;    /* a factor that keys do not have; NULL: 1 */
@@ -122,7 +122,7 @@ static bool reaches_product(const struct sol_tensor *t, int steps)
     return false;
 }
 
-static bool see_factor(struct written *w, const struct sol_layer *l, int at)
+static bool see_factor(struct written *w, const struct sol_layer *l, int at, const bool *active)
 {
     const bool divides = is_kind(l, "div");
     struct sol_tensor *by = l->in[1 - at];
@@ -133,7 +133,7 @@ static bool see_factor(struct written *w, const struct sol_layer *l, int at)
         return true;
     }
     by = narrow(by);
-    if (divides || w->by || size_le(2, by->dim[by->ndim - 1].size) || by->dim[by->ndim - 1].size != 1) return false;
+    if (divides || w->by || by->dim[by->ndim - 1].size != 1 || (active && active[by->id])) return false;
     w->by = by;
     return true;
 }
@@ -152,8 +152,9 @@ static bool see_choice(struct written *w, const struct sol_layer *l, struct sol_
     const bool second = known_scalar(l->in[1], &w->fill);
     if (w->cond || w->scale != 1 || w->by || (!second && !known_scalar(l->in[2], &w->fill))) return false;
     struct sol_tensor *c = l->in[0];
-    while (c->role == TENSOR_VALUE && (is_kind(c->from, "Expand") || (is_kind(c->from, "Cast") && c->dtype != SOL_BOOL &&
-                                                                     c->from->in[0]->dtype == SOL_BOOL)))
+    while (c->role == TENSOR_VALUE &&
+           (is_kind(c->from, "Expand") ||
+            (is_kind(c->from, "Cast") && c->dtype != SOL_BOOL && c->from->in[0]->dtype == SOL_BOOL)))
         if (c->from->in[0]->ndim < 2)
             break;
         else
@@ -176,7 +177,7 @@ static bool find_scores(struct arena *a, struct written *w, struct sol_tensor *t
             if (!see_choice(w, l, &t)) return false;
         } else if (is_kind(l, "mul") || is_kind(l, "div") || is_kind(l, "add")) {
             const int at = !reaches_product(l->in[0], MOST_STEPS);
-            if (!(is_kind(l, "add") ? see_sum(w, l, at, active) : see_factor(w, l, at))) return false;
+            if (!(is_kind(l, "add") ? see_sum(w, l, at, active) : see_factor(w, l, at, active))) return false;
             t = l->in[at];
         } else {
             return false;
@@ -345,7 +346,8 @@ static sol_status mask_of(const struct making *m, const struct written *w, struc
     if (!w->keep) return make(m, "logical_not", 1, &c, NULL, out_t);
     *out_t = c;
     if (c->dtype == SOL_BOOL) return SOL_OK;
-    return make(m, "Cast", 1, &c, &(struct opdef_attr){.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "bool"}, out_t);
+    return make(m, "Cast", 1, &c, &(struct opdef_attr){.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "bool"},
+                out_t);
 }
 
 static sol_status join(struct sol_graph *g, const struct written *w)
@@ -356,8 +358,8 @@ static sol_status join(struct sol_graph *g, const struct written *w)
     struct sol_tensor *in[4] = {0}, *y;
     TRY(permute(&m, scores->in[w->q], w->scores.of[w->q], arena_printf(a, "%s%c%c", w->lead, w->t, w->d), &in[0]));
     TRY(permute(&m, scores->in[w->k], w->scores.of[w->k], arena_printf(a, "%s%c%c", w->lead, w->s, w->d), &in[1]));
-    TRY(permute(&m, values->in[w->v], w->values.of[w->v],
-                arena_printf(a, "%s%c%c", w->value_lead, w->value_s, w->e), &in[2]));
+    TRY(permute(&m, values->in[w->v], w->values.of[w->v], arena_printf(a, "%s%c%c", w->value_lead, w->value_s, w->e),
+                &in[2]));
     TRY(mask_of(&m, w, &in[3]));
     if (w->by) TRY(make(&m, "mul", 2, (struct sol_tensor *[]){in[0], w->by}, NULL, &in[0]));
     double *reals = NEW_ARRAY(a, double, 2);
@@ -378,14 +380,25 @@ static sol_status join(struct sol_graph *g, const struct written *w)
     return SOL_OK;
 }
 
+/* A gradient computes the weights again, which is one product more. Those of a head that fit L1 had better be kept. */
+static bool pays_again(const struct written *w)
+{
+    enum { L1 = 32 << 10 };
+    const struct sol_tensor *s = w->scores.layer->out[0];
+    const double row = (double)size_hint(s->dim[s->ndim - 1].size) * dtype_def((enum sol_dtype)s->dtype)->bytes;
+    return row * (double)size_hint(s->dim[s->ndim - 2].size) > L1;
+}
+
 sol_status attention_join(struct sol_graph *g, const bool *active)
 {
     VECTOR(struct written) found = {0};
     graph_count_uses(g);
     for (struct sol_layer *l = g->first; l; l = l->next) {
         struct written w;
-        if (!(is_kind(l, "MatMul") || is_kind(l, "Einsum")) || l->nin != 2 || (active && !active[l->out[0]->id])) continue;
-        if (find(g->arena, l, 0, active, &w) || find(g->arena, l, 1, active, &w)) PUSH(g->arena, found, w);
+        if (!(is_kind(l, "MatMul") || is_kind(l, "Einsum")) || l->nin != 2 || (active && !active[l->out[0]->id]))
+            continue;
+        if (!find(g->arena, l, 0, active, &w) && !find(g->arena, l, 1, active, &w)) continue;
+        if (!active || pays_again(&w)) PUSH(g->arena, found, w);
     }
     for (int i = 0; i < found.n; i++) TRY(join(g, &found.at[i]));
     return ctx_check(g->ctx);

@@ -15,8 +15,8 @@ sol_status passes_run_registered(struct sol_graph *g, bool after, const char *na
 sol_status passes_run_one(struct sol_graph *g, const char *name);
 const char *passes_name(int i, const char **out_doc); /* NULL behind the last pass */
 
-/* attention.c: makes layers of attention that is written out. `active`, by tensor: only those that a gradient goes through,
- * and those whose mask it does not reach; NULL: all. */
+/* attention.c: makes layers of attention that is written out. `active`, by tensor: only those that a gradient goes
+ * through and whose mask and factors it does not reach, if computing the weights again pays; NULL: all. */
 sol_status attention_join(struct sol_graph *g, const bool *active);
 
 /* util.c: questions that several passes ask */
