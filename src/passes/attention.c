@@ -288,7 +288,8 @@ static bool find(struct arena *a, struct sol_layer *l, int p, const bool *active
     if (!same_shape(w->scores.layer->out[0], x)) return false;
     if (!sort_scores(a, w) || !sort_values(a, w, moved)) return false;
     const struct sol_tensor *q = w->scores.layer->in[w->q], *k = w->scores.layer->in[w->k], *v = l->in[w->v];
-    if (w->added && w->cond && w->fill != -INFINITY) return false;
+    /* Both together are a mask that is added, through which gradients of rows without a key would go. */
+    if (w->added && w->cond && (w->fill != -INFINITY || active)) return false;
     return right_types(w, (enum sol_dtype)x->dtype) && ends_lead(q, w->scores.of[w->q], w->lead) &&
            ends_lead(k, w->scores.of[w->k], w->lead) && ends_lead(v, w->values.of[w->v], w->value_lead) &&
            !is_weight_of_model(k) && !is_weight_of_model(v);

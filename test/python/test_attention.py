@@ -141,3 +141,47 @@ def test_gradient_is_one_kernel_without_a_tensor_of_weights() -> None:
     solvers = [row["solver"] for row in sol.profile(net, *args, runs=1).rows()]
     assert sum(s.startswith("attention_grad") for s in solvers) == 1
     assert sum(s.startswith("attention ") for s in solvers) == 1
+
+
+# -- attention that a model writes out
+
+FORMS = {
+    "plain": lambda q, k, v, m: (q @ k.mT * 0.3).softmax(-1) @ v,
+    "masked by -inf": lambda q, k, v, m: (q @ k.mT / 2.5).masked_fill(~m, -math.inf).softmax(-1) @ v,
+    "masked by -1e9": lambda q, k, v, m: (q @ k.mT).masked_fill(~m, -1e9).softmax(-1) @ v,
+    "chosen": lambda q, k, v, m: torch.where(m, q @ k.mT * 0.5, -math.inf).softmax(-1) @ v,
+    "added": lambda q, k, v, m: (q @ k.mT * 0.5 + (1 - m.to(q)) * -1e4).softmax(-1) @ v,
+    "added and masked": lambda q, k, v, m: (q @ k.mT + m.to(q)).masked_fill(~m, -math.inf).softmax(-1) @ v,
+    "transposed": lambda q, k, v, m: v.mT @ (q @ k.mT / 3).softmax(-1).mT,
+    "heads behind": lambda q, k, v, m: torch.einsum(
+        "bhts,bshd->bthd", torch.einsum("bthd,bshd->bhts", q, k).softmax(-1), v
+    ),
+}
+
+
+class Written(nn.Module):
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.form = form
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+        if self.form == "heads behind":
+            q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        return FORMS[self.form](q, k, v, m)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("queries, keys", [(7, 9), (100, 110)])
+def test_written_out(form: str, queries: int, keys: int) -> None:
+    q, k, v = operands(queries, keys, 24)
+    mask = torch.rand(2, 1, queries, keys) > 0.4
+    mask[1, 0, 3] = False  # a query without a key
+    check(Written(form), q, k, v, mask)
+    check_gradients(Written(form), q, k, v, mask)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_written_out_is_one_kernel(form: str) -> None:
+    args = [*operands(100, 110, 24), torch.ones(2, 1, 100, 110, dtype=torch.bool)]
+    net = sol.optimize(Written(form).eval(), *args)
+    assert sum(row["solver"].startswith("attention ") for row in sol.profile(net, *args, runs=1).rows()) == 1
