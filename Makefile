@@ -9,6 +9,7 @@ PYTEST := $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 TENSORFLOW := .venv-tensorflow/bin/python -m pytest -n auto --maxprocesses 2 test/tensorflow_frontend test/cross
 CUDA := $(CURDIR)/build/test/libcuda_double.so
+VE = ve.libveo=$(CURDIR)/build/test/libveo.so.1,ve.libveda=$(wildcard $(CURDIR)/.venv-ve/lib/python3*/site-packages/veda/lib64/libveda.so.2),ve.compiler=cc
 OPENCL := OCL_ICD_VENDORS=$(CURDIR)/.venv-opencl/vendors
 ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
 
@@ -81,6 +82,7 @@ test-all: lint test-c test-asan test-tsan build ## every network, operator table
 	for i in 0 1; do $(OPENCL) SOL_DEVICE=opencl:$$i build/test/random_test --seeds 12 --parts 6; done
 	$(OPENCL) $(PYTHON) -m pytest test/python/test_opencl.py
 	SOL_DEVICE_OPTIONS=nvidia.libcuda=$(CUDA),nvidia.nvrtc=$(CUDA) $(PYTHON) -m pytest test/python/test_each_device.py -k nvidia
+	SOL_DEVICE_OPTIONS=$(VE) $(PYTHON) -m pytest test/python/test_each_device.py -k ve
 	SOL_DEVICE=far $(PYTEST) test -m "not slow"
 
 fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/

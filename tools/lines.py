@@ -26,6 +26,16 @@ DEVICES: dict[str, tuple[list[str], str]] = {
         ["src/device/nvidia.c", "src/device/nvidia_compile.c", "src/device/cuda.h", "src/build/cuda.cu"],
         r"nvidia|cuda",
     ),
+    "ve": (
+        [
+            "src/device/ve.c",
+            "src/device/ve_compile.c",
+            "src/device/texts/ve_main.c",
+            "src/device/ve_run.h",
+            "src/device/veda.h",
+        ],
+        r"\bve\b|ve_type|FLAVOUR_loop|ve_texts|_NEC|LONG_LOOP",
+    ),
     "remote": (["examples/device_remote/*.[ch]"], r"remote_type|remote\.[ch]\b"),
 }
 # what devices share that launch kernels for work items; a second one of them needs none of it again

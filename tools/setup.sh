@@ -45,6 +45,7 @@ ocl-icd-libopencl1 /usr/share/doc/ocl-icd-libopencl1
 TORCHVISION=0.28.0
 INTEL_OPENCL=2026.2.0 # a second implementation, in an environment of its own: it takes 800 MB
 NVRTC=13.5.37 # NVIDIA's compiler: in an environment of its own, because devices of tests should not depend on it
+VEDA=2.3.1
 TIMM=1.0.31 # without its dependencies, as torchvision
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -171,6 +172,17 @@ nvidia() { # NVRTC, which compiles without a graphics card
     : > "$stamp"
 }
 
+ve() { # NEC's VEDA, which tests run on a double of its driver, and a compiler for Vector Engines where Debian has it
+    stamp=.venv-ve/.$VEDA
+    [ -e "$stamp" ] && return 0
+    [ "$(uname -m)" = x86_64 ] || return 0
+    say "installing NEC's VEDA $VEDA"
+    python3 -m venv .venv-ve
+    .venv-ve/bin/python -m pip --disable-pip-version-check install -q "veda==$VEDA"
+    command -v clang-19 > /dev/null || say "clang-19 is not installed, so no objects for Vector Engines are compiled (apt install clang-19)"
+    : > "$stamp"
+}
+
 jax() { # an environment of its own, which sees .venv
     stamp=.venv-jax/.$(cksum < requirements-jax.txt | tr ' ' -)
     [ -e "$stamp" ] && return 0
@@ -215,5 +227,7 @@ case ${1:-} in
         pip install -q --no-deps "timm==$TIMM"
         opencl
         nvidia
+        ve
         ;;
+    ve) ve ;;
 esac

@@ -71,16 +71,7 @@ struct cuda {
 #undef X
 };
 
-/* nvidia_compile.c. Opens a library: the one that `option` names, otherwise the first of `files` that is there, in the
- * folders of the key device::libraries or, by its name alone, where the system looks. Finds its functions, a list that
- * ends with NULL. NULL: all are there; otherwise why not. */
-struct cuda_symbol {
-    const char *name;
-    void *to; /* a pointer to a function */
-};
-const char *cuda_library(const struct sol_host *host, const char *option, const char *const files[], int n,
-                         const struct cuda_symbol *symbol);
-/* The compiler at hand, as text: "NVRTC 13.5"; or why there is none. */
+/* nvidia_compile.c. The compiler at hand, as text: "NVRTC 13.5"; or why there is none. */
 void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room);
 sol_status nvidia_compile(const struct sol_device_type *type, const struct sol_host *host,
                           const struct sol_code_text *text, struct sol_blob *out_blob, struct sol_failure *out_why);

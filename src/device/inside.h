@@ -33,6 +33,7 @@ sol_status here_submit(const struct here *h, int n, const struct sol_command *co
 
 extern const struct sol_device_type opencl_type; /* opencl.c */
 extern const struct sol_device_type nvidia_type; /* nvidia.c */
+extern const struct sol_device_type ve_type;     /* ve.c */
 
 /* plugin.c: opens the plug-in at `path`. NULL: *out_why, in the arena, says why not. It is never closed, because its
  * types live as long as the process. */

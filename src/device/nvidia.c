@@ -9,6 +9,7 @@
 
 #include "device/cuda.h"
 #include "device/inside.h"
+#include "device/library.h"
 
 #define GROUP_BYTES 49152 /* that any kernel may have */
 
@@ -60,13 +61,13 @@ static sol_status fail(const struct cuda *cuda, struct sol_failure *why, int err
 static const char *open_driver(const struct sol_host *host, struct cuda *out, int *out_n)
 {
     static const char *const files[] = {"libcuda.so.1"};
-    const struct cuda_symbol symbols[] = {
+    const struct library_symbol symbols[] = {
 #define X(name, symbol, parameters) {symbol, &out->name},
         CUDA_FUNCTIONS(X)
 #undef X
             {NULL, NULL}};
     *out_n = 0;
-    const char *why = cuda_library(host, "nvidia.libcuda", files, 1, symbols);
+    const char *why = library_open(host, "nvidia.libcuda", files, 1, symbols);
     if (why) return why;
     int error = out->Init(0);
     if (!error) error = out->DeviceCount(out_n);

@@ -1,5 +1,4 @@
 /* Code for NVIDIA's devices, made without one: by NVRTC, which is a library, otherwise by nvcc. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "build/build.h"
 #include "device/cuda.h"
 #include "device/inside.h"
+#include "device/library.h"
 
 typedef struct rtc_program *rtc_program;
 struct rtc {
@@ -20,44 +20,20 @@ struct rtc {
     int (*Code)(rtc_program, char *);
 };
 
-const char *cuda_library(const struct sol_host *host, const char *option, const char *const files[], int n,
-                         const struct cuda_symbol *symbol)
-{
-    char named[300] = "", path[600];
-    const char *folders = host->config(host->user, "device::libraries");
-    void *library = NULL;
-    host->option(host->user, option, named, sizeof named);
-    if (*named) library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-    for (int i = 0; i < n && !*named && !library; i++) {
-        for (const char *f = folders; f && *f && !library; f += strcspn(f, ":"), f += *f == ':') {
-            snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(f, ":"), f, files[i]);
-            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        }
-        if (!library) library = dlopen(strrchr(files[i], '/') ? strrchr(files[i], '/') + 1 : files[i], RTLD_NOW);
-    }
-    if (!library) return "not found";
-    for (; symbol->name; symbol++) { /* the library stays open, because the driver has threads */
-        void *f = dlsym(library, symbol->name);
-        if (!f) return dlerror();
-        memcpy(symbol->to, &f, sizeof f);
-    }
-    return NULL;
-}
-
 /* NULL: NVRTC is open; otherwise why not. */
 static const char *rtc_open(const struct sol_host *host, struct rtc *out)
 {
     static const char *const files[] = {"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"};
-    const struct cuda_symbol symbols[] = {{"nvrtcVersion", &out->Version},
-                                          {"nvrtcCreateProgram", &out->Create},
-                                          {"nvrtcDestroyProgram", &out->Destroy},
-                                          {"nvrtcCompileProgram", &out->Compile},
-                                          {"nvrtcGetProgramLogSize", &out->LogSize},
-                                          {"nvrtcGetProgramLog", &out->Log},
-                                          {"nvrtcGetCUBINSize", &out->CodeSize},
-                                          {"nvrtcGetCUBIN", &out->Code},
-                                          {NULL, NULL}};
-    return cuda_library(host, "nvidia.nvrtc", files, COUNT_OF(files), symbols);
+    const struct library_symbol symbols[] = {{"nvrtcVersion", &out->Version},
+                                             {"nvrtcCreateProgram", &out->Create},
+                                             {"nvrtcDestroyProgram", &out->Destroy},
+                                             {"nvrtcCompileProgram", &out->Compile},
+                                             {"nvrtcGetProgramLogSize", &out->LogSize},
+                                             {"nvrtcGetProgramLog", &out->Log},
+                                             {"nvrtcGetCUBINSize", &out->CodeSize},
+                                             {"nvrtcGetCUBIN", &out->Code},
+                                             {NULL, NULL}};
+    return library_open(host, "nvidia.nvrtc", files, COUNT_OF(files), symbols);
 }
 
 /* Runs a program. *out_output, in the arena: what it said. */

@@ -17,7 +17,7 @@ struct devices {
 };
 
 /* Besides the processors. */
-static const struct sol_device_type *const built_in[] = {&far_type, &opencl_type, &nvidia_type};
+static const struct sol_device_type *const built_in[] = {&far_type, &opencl_type, &nvidia_type, &ve_type};
 
 /* -- what types may ask for */
 

@@ -16,6 +16,7 @@
 
 /* What a variant chooses (variant.p). */
 enum { P_POINTS, P_TASK };
+enum { LONG_LOOP = 256 }; /* elements of a vector that a compiler makes of a loop; tasks are whole ones */
 
 struct group_plan {
     int vector, tile, points;
@@ -52,7 +53,7 @@ static void make_groups(struct making *m, const struct variant *v)
         if (vector < 0 || lanes > rows) continue;
         p->cost = lanes;
         p->vector = d->vector = vector;
-        if (d->items || !dfp_points_fit(d, g)) continue;
+        if (d->items || d->lanes == 1 || !dfp_points_fit(d, g)) continue;
         p->tile = dfp_block_ivar(d, g);
         p->blocks = p->tile >= 0;
         p->points = d->lanes;
@@ -398,7 +399,7 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     const bool tiled = p->tile >= 0 && p->tile != p->vector;
     int64_t unit[LOOPS_MAX_IVARS];
     for (int j = 0; j < LOOPS_MAX_IVARS; j++) unit[j] = 1;
-    if (p->vector >= 0) unit[p->vector] = d->lanes * (tiled ? 1 : p->points);
+    if (p->vector >= 0) unit[p->vector] = d->lanes == 1 ? LONG_LOOP : d->lanes * (tiled ? 1 : p->points);
     if (tiled) unit[p->tile] = p->blocks ? p->points : 0;
     const struct print_division by = {
         .ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops, /* copies are limited by memory */
@@ -430,10 +431,11 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
 
 static int lanes_for(const struct solver_context *sc, const struct loops *loops)
 {
-    bool narrow = false;
+    bool narrow = !target_has_vectors(sc->target);
+    if (narrow && !target_has_items(sc->target)) return 1;
     for (int i = 0; i < loops->tensors.n; i++)
         narrow = narrow || (loops->tensors.at[i].role != LOOPS_TABLE && loops->tensors.at[i].dtype == SOL_F32);
-    return MAX(2, target_lanes(sc->target, narrow || !target_has_vectors(sc->target) ? 4 : 8));
+    return MAX(2, target_lanes(sc->target, narrow ? 4 : 8));
 }
 
 static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)
@@ -441,7 +443,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     struct making *m = NEW(sc->arena, struct making);
     struct dfp *d = &m->d;
     d->sc = sc;
-    d->items = !target_has_vectors(sc->target);
+    d->items = target_has_items(sc->target);
     d->lanes = lanes_for(sc, c->loops);
     const struct cluster expanded = dfp_expand(sc, c, d->lanes);
     d->pl = groups_make(sc, &expanded, d->lanes);
@@ -536,4 +538,4 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 }
 
 const struct solver dfp_solver = {
-    .name = "dfp", .lanes = FOR_BOTH, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "dfp", .lanes = FOR_ANY, .dynamic = true, .applicable = applicable, .variants = variants, .emit = emit};

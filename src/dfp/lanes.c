@@ -225,6 +225,14 @@ const char *dfp_fits(struct dfp *d, const char *from, int64_t n, const char *end
     return SAY(d, "%s <= %s", text_plus(d->p.out->arena, from, n), end);
 }
 
+/* Does the group keep temporaries in memory? Then each round of a loop uses what the one before has written. */
+static bool keeps_rows(const struct dfp *d)
+{
+    bool some = false;
+    for (int i = 0; d->temp && i < d->loops->tensors.n; i++) some = some || d->temp[i].row;
+    return some;
+}
+
 /* The head of the loop, which runs while a vector fits. Overlapping: the last vector ends where the part ends. That is
  * allowed, because statements store the same values when they run again. */
 static void open_pass(struct dfp *d, const struct walk *w, int64_t by, enum pass pass, const char *start)
@@ -235,6 +243,7 @@ static void open_pass(struct dfp *d, const struct walk *w, int64_t by, enum pass
     } else if (pass == ONCE) {
         text_open(d->p.out, "{");
     } else if (pass == REPEATED) {
+        if (d->lanes == 1 && !keeps_rows(d)) text_line(d->p.out, "#pragma _NEC ivdep");
         text_open(d->p.out, "for (; %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, by, w->end, name, by);
     } else {
         text_open(d->p.out, "for (; %s < %s && %s; %s += %" PRId64 ") {", name, w->end, dfp_fits(d, start, by, w->end),
@@ -295,6 +304,10 @@ static void any_length(struct dfp *d, const struct walk *w, const char *start)
     const char *name = d->loops->ivars.at[w->loop->ivar].name;
     int lanes = d->lanes;
     if (w->loop->points > 1) one_width(d, w, lanes, w->loop->points, REPEATED, NULL);
+    if (lanes == 1) {
+        one_width(d, w, 1, 1, REPEATED, NULL);
+        return;
+    }
     if (w->loop->ops <= light) {
         one_width(d, w, lanes, 1, REPEATED, NULL);
     } else {

@@ -439,6 +439,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
 static bool across(struct dfp *d, int32_t node, int v, enum compute k)
 {
     const int lanes = d->lanes;
+    if (lanes == 1 && !d->items) return false; /* a loop, of which the compiler makes vectors */
     while (!d->items && d->lanes > 2 && size_lt(d->loops->ivars.at[v].size, d->lanes)) d->lanes /= 2;
     const bool done = across_lanes(d, node, v, k);
     d->lanes = lanes;

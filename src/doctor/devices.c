@@ -17,13 +17,15 @@ struct showing {
 };
 
 /* The solvers whose kernels it runs. Other libraries are of this process. */
-static const char *backends_of(const struct showing *s, const struct sol_device_type *type, int index)
+static const char *backends_of(const struct showing *s, const struct sol_device_type *type,
+                               const struct sol_device_info *info, int index)
 {
     struct target t;
-    const bool items =
-        type->features & SOL_DEVICE_LAUNCHES && !target_named(s->ctx, type->flavour, &t) && !target_has_vectors(&t);
+    const bool own = !(type->features & SOL_DEVICE_IN_PROCESS);
+    const char *name = type->features & SOL_DEVICE_LAUNCHES ? type->flavour : info->arch;
+    if (!own || target_named(s->ctx, name, &t)) target_host(&t);
     const bool here = type->features & SOL_DEVICE_IN_PROCESS && index >= 0;
-    return solvers_text(s->arena, !items, here ? plugins_load(s->ctx, s->arena) : NULL);
+    return solvers_text(s->arena, &t, here ? plugins_load(s->ctx, s->arena) : NULL);
 }
 
 static void show_one(const struct showing *s, const struct sol_device_type *type, int index, const char *why)
@@ -35,7 +37,7 @@ static void show_one(const struct showing *s, const struct sol_device_type *type
     info.index = MAX(index, 0);
     info.selected = index >= 0 && type == s->selected && index == s->index;
     snprintf(info.why, sizeof info.why, "%s", why);
-    snprintf(info.backends, sizeof info.backends, "%s", backends_of(s, type, index));
+    snprintf(info.backends, sizeof info.backends, "%s", backends_of(s, type, &info, index));
     s->show(s->user, &info);
 }
 

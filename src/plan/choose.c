@@ -107,7 +107,7 @@ static void collect(struct plan *p, const struct request *r, const struct solver
         const struct solver *s = solvers[i];
         const char *why = NULL;
         if ((p->forced && p->forced != s && !s->reference) || (only && only != s)) continue;
-        if (!solver_prints(s, target_has_vectors(p->target))) continue;
+        if (!solver_prints(s, p->target)) continue;
         if ((vary && !s->dynamic) || !s->applicable(sc, c, &why)) continue;
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);

@@ -22,9 +22,10 @@ const struct solver *solver_named(const char *name)
     return NULL;
 }
 
-bool solver_prints(const struct solver *s, bool vectors)
+bool solver_prints(const struct solver *s, const struct target *t)
 {
-    return s->lanes == FOR_BOTH || (s->lanes == FOR_VECTORS) == vectors;
+    return s->lanes == FOR_ANY || (s->lanes == FOR_VECTORS && target_has_vectors(t)) ||
+           (s->lanes == FOR_ITEMS && target_has_items(t));
 }
 
 static const char *library_of(const struct plugins *plugins, const char *name)
@@ -34,16 +35,16 @@ static const char *library_of(const struct plugins *plugins, const char *name)
     return NULL;
 }
 
-const char *solvers_text(struct arena *a, bool vectors, const struct plugins *plugins)
+const char *solvers_text(struct arena *a, const struct target *t, const struct plugins *plugins)
 {
-    struct text t = text_new(a);
+    struct text out = text_new(a);
     for (int i = 0; solvers[i]; i++) {
         const struct solver *s = solvers[i];
         const char *library = s->foreign ? library_of(plugins, s->name) : "";
-        if (!library || !solver_prints(s, vectors)) continue;
-        text_put(&t, *library ? "%s%s (%s)" : "%s%s", t.n ? ", " : "", s->name, library);
+        if (!library || !solver_prints(s, t)) continue;
+        text_put(&out, *library ? "%s%s (%s)" : "%s%s", out.n ? ", " : "", s->name, library);
     }
-    return t.at;
+    return out.at;
 }
 
 sol_status solver_forced(struct sol_ctx *ctx, const struct solver **out)

@@ -20,6 +20,11 @@ bool target_has_vectors(const struct target *t)
     return flavour_of(t)->vector;
 }
 
+bool target_has_items(const struct target *t)
+{
+    return *flavour_of(t)->item;
+}
+
 bool target_launches(const struct target *t)
 {
     return flavour_of(t)->parameter;

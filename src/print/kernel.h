@@ -72,8 +72,10 @@ static inline int target_lanes(const struct target *t, int bytes)
     return t->vector_bytes > bytes ? t->vector_bytes / bytes : 1;
 }
 
-/* Does its flavour have vectors? If not, kernels are scalar, and a lane is a work item of a group (flavour.def). */
+/* Does its flavour have vectors? If not, kernels are scalar, and a lane is a work item of a group, if it has those, or
+ * else a round of a loop (flavour.def). */
 bool target_has_vectors(const struct target *t);
+bool target_has_items(const struct target *t);
 
 bool target_launches(const struct target *t);  /* does a device launch steps, a work group for each task? */
 bool target_has_trees(const struct target *t); /* may kernels consist of calls of other kernels (tree.h)? */
@@ -161,7 +163,7 @@ struct solver { /* a row of plan/solvers.c */
     bool blocks; /* keeps blocks of a product in registers and caches; without that, every product waits for memory */
     /* calls another library, which the cost model does not know well enough: a policy picks it, or the key forces it */
     bool foreign;
-    enum { FOR_VECTORS, FOR_ITEMS, FOR_BOTH } lanes; /* of the targets that it prints for: vectors, or work items */
+    enum { FOR_VECTORS, FOR_ITEMS, FOR_ANY } lanes; /* of the targets that it prints for: vectors, or work items */
     bool dynamic;                                    /* may it compute clusters whose sizes vary? */
     bool whole;    /* computes statements together that the planner would otherwise make units of their own */
     bool all_rows; /* needs more than one row at a time, and is not given up for a band of rows */

@@ -124,7 +124,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 
 const struct solver nest_solver = {.name = "nest",
                                    .reference = true,
-                                   .lanes = FOR_BOTH,
+                                   .lanes = FOR_ANY,
                                    .dynamic = true,
                                    .applicable = applicable,
                                    .variants = variants,

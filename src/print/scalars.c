@@ -283,7 +283,7 @@ void helpers_scalar(struct helpers *h)
 {
     libm(h);
     for (int i = 0; i < COUNT_OF(scalar_helpers); i++) helpers_add(h, scalar_helpers[i].name, scalar_helpers[i].text);
-    if (h->flavour->vector) return;
+    if (!*h->flavour->item) return;
     joins(h);
     helpers_add(h, "sol_total",
                 "@HELPER float sol_total(float x, float rest) { return __builtin_isfinite(rest) ? x + rest : x; }");

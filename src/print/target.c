@@ -54,9 +54,11 @@ static const struct device riscv64 = {
                .march = "rv64gc",
                .runner = "qemu-riscv64 -L /usr/riscv64-linux-gnu "},
 };
-/* Devices of launches: no C compiler makes their code, so they are not in the list below. */
+/* Devices of launches: no C compiler of the list below makes their code. */
 static const struct device opencl = {.name = "opencl", .flavour = FLAVOUR_opencl};
 static const struct device nvidia = {.name = "nvidia", .flavour = FLAVOUR_cuda};
+/* Its programs are whole ones, but no processor of this list runs them. */
+static const struct device ve = {.name = "ve", .flavour = FLAVOUR_loop};
 static const struct device *const devices[] = {&x86, &arm64, &arm, &riscv64};
 
 const struct device *device_at(int i)
@@ -106,6 +108,7 @@ static const struct named names[] = {
     {"riscv64", &riscv64, "rv64gc", 16, 16, true, 1.0, ""},
     {"opencl", &opencl, NULL, 256, 32, true, 1.0, NULL}, /* a vector is a work group of 64 items */
     {"cuda", &nvidia, NULL, 256, 32, true, 1.0, NULL},   /* the same */
+    {"ve", &ve, NULL, 4, 64, true, 1.4, NULL},           /* one lane: the compiler makes vectors of loops */
 };
 
 bool target_defines(const char *macros, const char *name)

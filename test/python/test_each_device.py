@@ -9,7 +9,9 @@ import sol
 import torch
 from torch import nn
 
-THERE = [(d["type"], d["index"]) for d in sol.devices() if d["type"] in ("far", "opencl", "nvidia") and not d["why"]]
+THERE = [
+    (d["type"], d["index"]) for d in sol.devices() if d["type"] in ("far", "opencl", "nvidia", "ve") and not d["why"]
+]
 
 
 @pytest.fixture(params=THERE, ids=lambda d: f"{d[0]}:{d[1]}", autouse=True)

@@ -1,0 +1,18 @@
+/* Libraries of a device's maker, opened at run time. */
+#ifndef SOL_DEVICE_LIBRARY_H
+#define SOL_DEVICE_LIBRARY_H
+
+#include "sol/device.h"
+
+/* library.c. Opens a library: the one that `option` names, otherwise the first of `files` that is there, by its path if
+ * that is absolute, or else in the folders of the key device::libraries, or, by its name alone, where the system looks.
+ * Finds its functions, a list that ends with NULL. It stays open, because drivers have threads. NULL: all are there;
+ * otherwise why not. */
+struct library_symbol {
+    const char *name;
+    void *to; /* a pointer to a function */
+};
+const char *library_open(const struct sol_host *host, const char *option, const char *const files[], int n,
+                         const struct library_symbol *symbol);
+
+#endif
