@@ -325,21 +325,26 @@ static PyObject *begin(PyObject *self, PyObject *args)
     return PyLong_FromVoidPtr(&native.table);
 }
 
+PyObject *core_heap_counts(struct sol_heap *h)
+{
+    struct sol_heap_counts n;
+    sol_heap_counts(h, &n);
+    return Py_BuildValue("{sLsLsLsLsLsLsz}", "waits", (long long)n.waits, "writes", (long long)n.writes, "reads",
+                         (long long)n.reads, "copies", (long long)n.copies, "runs", (long long)n.runs, "bytes",
+                         (long long)n.bytes, "last_wait", n.last_wait);
+}
+
 static PyObject *counts(PyObject *self, PyObject *args)
 {
     int device;
     struct sol_heap *h;
-    struct sol_heap_counts n;
     (void)self;
     if (!PyArg_ParseTuple(args, "i", &device)) return NULL;
     if (device < 0 || device >= native.table.devices)
         return PyErr_Format(core.error[SOL_ERR_INVALID], "device sol:%d: there are %d", device, native.table.devices);
     const sol_status status = heap_at(device, &h);
     if (status) return core_raise(status);
-    sol_heap_counts(h, &n);
-    return Py_BuildValue("{sLsLsLsLsLsLsz}", "waits", (long long)n.waits, "writes", (long long)n.writes, "reads",
-                         (long long)n.reads, "copies", (long long)n.copies, "runs", (long long)n.runs, "bytes",
-                         (long long)n.bytes, "last_wait", n.last_wait);
+    return core_heap_counts(h);
 }
 
 static PyObject *cache_find(PyObject *self, PyObject *args)

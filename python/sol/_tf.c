@@ -8,6 +8,7 @@
 
 #include "_core.h"
 #include "_tf.h"
+#include "_tf_device.h"
 
 struct tf_functions tf;
 static bool registered;
@@ -249,5 +250,5 @@ static PyMethodDef functions[] = {
 
 int core_add_tf(PyObject *module)
 {
-    return PyModule_AddFunctions(module, functions);
+    return PyModule_AddFunctions(module, functions) || tf_device_add(module) || tf_kernel_add(module) ? -1 : 0;
 }

@@ -16,6 +16,12 @@ typedef struct TF_Status TF_Status;
 typedef struct TF_Tensor TF_Tensor;
 typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
 typedef struct TF_KernelBuilder TF_KernelBuilder;
+typedef struct { /* TF_Buffer */
+    const void *data;
+    size_t bytes;
+    void (*free)(void *, size_t);
+} TF_Buffer;
+typedef struct SP_Stream_st *SP_Stream; /* a stream of a device, see _tf_device.h */
 typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
 typedef struct TF_OpKernelContext TF_OpKernelContext;
 typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
@@ -51,6 +57,13 @@ enum { TF_UINT8 = 4 };
     X(void, ShapeInferenceContextSetUnknownShape, (TF_ShapeInferenceContext *, TF_Status *))                      \
     X(TF_KernelBuilder *, NewKernelBuilder, (const char *, const char *, tf_create *, tf_compute *, tf_delete *)) \
     X(void, RegisterKernelBuilder, (const char *, TF_KernelBuilder *, TF_Status *))                               \
+    X(void, KernelBuilder_TypeConstraint, (TF_KernelBuilder *, const char *, int, TF_Status *))                   \
+    X(void, KernelBuilder_HostMemory, (TF_KernelBuilder *, const char *))                                         \
+    X(TF_Buffer *, OpKernelConstruction_GetNodeDef, (TF_OpKernelConstruction *, TF_Status *))                     \
+    X(void, DeleteBuffer, (TF_Buffer *))                                                                          \
+    X(SP_Stream, GetStream, (TF_OpKernelContext *, TF_Status *))                                                  \
+    X(bool, IsHostMemoryInput, (TF_OpKernelContext *, int, TF_Status *))                                          \
+    X(int, TensorType, (const TF_Tensor *))                                                                       \
     X(void, OpKernelConstruction_GetAttrInt64, (TF_OpKernelConstruction *, const char *, int64_t *, TF_Status *)) \
     X(void, OpKernelConstruction_Failure, (TF_OpKernelConstruction *, TF_Status *))                               \
     X(void, OpKernelContext_Failure, (TF_OpKernelContext *, TF_Status *))                                         \
@@ -106,6 +119,8 @@ extern struct tf_counts { /* of tensors that forward saved, and of forwards that
 } tf_counts;
 
 /* _tf_call.c */
+void tf_set_status(TF_Status *s, sol_status status); /* with SOL's message */
+void tf_set_exception(TF_Status *s);                 /* from Python's exception, which it clears */
 tf_compute tf_compute_run, tf_compute_forward, tf_compute_backward;
 
 #endif

@@ -29,14 +29,19 @@ static bool failed(const struct call *k)
     return tf.GetCode(k->s) != TF_OK;
 }
 
-static bool ran(struct call *k, sol_status status)
+void tf_set_status(TF_Status *s, sol_status status)
 {
     static const int codes[SOL_ERR_INTERNAL + 1] = {[SOL_ERR_INVALID] = TF_INVALID_ARGUMENT,
                                                     [SOL_ERR_UNSUPPORTED] = TF_UNIMPLEMENTED,
                                                     [SOL_ERR_NOMEM] = TF_RESOURCE_EXHAUSTED,
                                                     [SOL_ERR_RUN] = TF_INVALID_ARGUMENT};
     const int code = status > 0 && status <= SOL_ERR_INTERNAL && codes[status] ? codes[status] : TF_INTERNAL;
-    if (status) tf.SetStatus(k->s, code, sol_error(core.ctx));
+    if (status) tf.SetStatus(s, code, sol_error(core.ctx));
+}
+
+static bool ran(struct call *k, sol_status status)
+{
+    tf_set_status(k->s, status);
     return !status;
 }
 
@@ -123,14 +128,13 @@ static PyObject *sizes_of(const struct call *k)
     return all;
 }
 
-/* Sets the status from Python's exception, and clears that. */
-static void set_exception(struct call *k)
+void tf_set_exception(TF_Status *s)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyObject *text = value ? PyObject_Str(value) : NULL, *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
     const char *chars = bytes ? PyBytes_AsString(bytes) : NULL;
-    tf.SetStatus(k->s, TF_UNIMPLEMENTED, chars ? chars : "sol: there is no program for these sizes");
+    tf.SetStatus(s, TF_UNIMPLEMENTED, chars ? chars : "sol: there is no program for these sizes");
     PyErr_Clear();
     Py_XDECREF(bytes);
     Py_XDECREF(text);
@@ -152,7 +156,7 @@ static struct program *make(struct call *k)
         PyObject *sizes = f->make ? sizes_of(k) : NULL;
         PyObject *made = sizes ? PyObject_CallFunctionObjArgs(f->make, sizes, NULL) : NULL;
         if (!f->make) tf.SetStatus(k->s, TF_NOT_FOUND, "sol: the optimized model of this graph is gone");
-        if (f->make && !made) set_exception(k);
+        if (f->make && !made) tf_set_exception(k->s);
         Py_XDECREF(sizes);
         Py_XDECREF(made);
         p = made ? known(k) : NULL;

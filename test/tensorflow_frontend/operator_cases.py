@@ -169,3 +169,43 @@ raw("TopKV2", real(3, 5), 2)
 raw("ScatterNd", whole(3, 1, high=4), real(3, 2), [4, 2])
 for _name in ("TensorScatterUpdate", "TensorScatterAdd", "TensorScatterMax", "TensorScatterMin"):
     raw(_name, real(6, 2), np.array([[1], [4], [0]]), real(3, 2))
+
+# -- what TensorFlow's gradients consist of: their results alone
+
+
+def once(name: str, *given: Any, **attributes: Any) -> None:
+    """Adds an operator whose own gradient is not asked for."""
+    raw(name, *given, **attributes)
+    function, args = CASES[name]
+    CASES[name] = (lambda *xs: function(*[tf.stop_gradient(x) for x in xs]), args)
+
+
+for _name in ("EluGrad", "Relu6Grad", "ReluGrad", "SeluGrad", "SoftplusGrad", "SoftsignGrad"):
+    once(_name, real(3, 5), real(3, 5, low=-1.5, high=8))
+once("LeakyReluGrad", real(3, 5), real(3, 5), alpha=0.1)
+for _name in ("InvGrad", "ReciprocalGrad", "RsqrtGrad", "SigmoidGrad", "SqrtGrad", "TanhGrad"):
+    once(_name, real(3, 5, low=0.2), real(3, 5))
+once("BiasAddGrad", real(2, 4, 4, 3))
+once("Conv2DBackpropFilter", real(2, 7, 6, 4), [3, 3, 2, 6], real(2, 4, 3, 6), **_S2)
+once("Conv3DBackpropFilterV2", real(1, 5, 6, 4, 2), [2, 3, 2, 2, 3], real(1, 4, 2, 3, 3), **_S3)
+once("DepthwiseConv2dNativeBackpropFilter", real(2, 7, 7, 3), [3, 3, 3, 2], real(2, 4, 4, 6), **_S2)
+once("DepthwiseConv2dNativeBackpropInput", [2, 7, 7, 3], real(3, 3, 3, 2), real(2, 4, 4, 6), **_S2)
+_image = real(2, 7, 7, 3)
+once("MaxPoolGrad", _image, tf.nn.max_pool2d(_image, 3, 2, "SAME").numpy(), real(2, 4, 4, 3), ksize=[1, 3, 3, 1], **_S2)
+once("AvgPoolGrad", [2, 7, 7, 3], real(2, 4, 4, 3), ksize=[1, 3, 3, 1], **_S2)
+_seen = [v.astype("float32") for v in (real(2, 3, 3, 4), real(2, 3, 3, 4), real(4), real(4), real(4, low=0.5))]
+for _name, _training in (("FusedBatchNormGrad", True), ("FusedBatchNormGradV2", False), ("FusedBatchNormGradV3", True)):
+    _last = [_seen[3]] if _name.endswith("V3") else []
+    once(_name, *_seen, *_last, is_training=_training)
+    _of = CASES[_name]
+    CASES[_name] = (lambda *xs, f=_of[0]: list(f(*xs))[:3], _of[1])
+once("SoftmaxCrossEntropyWithLogits", real(4, 5), real(4, 5, low=0))
+once("SparseSoftmaxCrossEntropyWithLogits", real(4, 5), whole(4))
+case(
+    "StridedSliceGrad",
+    lambda dy: R.StridedSliceGrad(
+        shape=[4, 5], begin=[1, 2], end=[3, 0], strides=[1, 1], dy=tf.stop_gradient(dy), end_mask=2
+    ),
+    real(2, 3),
+)
+once("UnsortedSegmentSum", real(2, 3, 4), whole(2, 3), 5)

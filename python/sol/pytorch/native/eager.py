@@ -10,7 +10,6 @@ it, which is counted.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
+from sol.broadcasts import merged
 
 from . import foreach, module, single
 from .scalars import scalar
@@ -66,26 +66,10 @@ class _Sized(NamedTuple):
 @functools.lru_cache(1 << 12)
 def _broadcast(shapes: tuple[tuple[int, ...], ...], targets: int) -> _Sized | None:
     """A call on row-major tensors of these shapes, the last ones of which are written. None: each of its shapes is compiled."""
-    ndim = max(map(len, shapes))
-    full = [(1,) * (ndim - len(s)) + s for s in shapes]
-    shape = tuple([max(sizes) if 0 not in sizes else 0 for sizes in zip(*full, strict=True)])
-    if math.prod(shape) < 2 or any(n not in (1, m) for s in full for n, m in zip(s, shape, strict=True)):
+    found = merged(shapes)
+    if found is None or any(s != found.shape for s in shapes[len(shapes) - targets :]):
         return None
-    if any(s != shape for s in shapes[len(shapes) - targets :]):
-        return None
-    dims: list[int] = []
-    has: list[tuple[bool, ...]] = []  # by dimension, of each tensor
-    for n, *sizes in zip(shape, *full, strict=True):
-        if n == 1:
-            continue
-        some = tuple([size == n for size in sizes])
-        if has and has[-1] == some:
-            dims[-1] *= n
-        else:
-            dims.append(n)
-            has.append(some)
-    of = tuple([tuple([some[i] for some in has]) if s else None for i, s in enumerate(shapes)])
-    return _Sized(tuple(dims), of, shape, single.row_major(shape))
+    return _Sized(*found, single.row_major(found.shape))
 
 
 class _Call:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from sol.gradients import weight_gradient
+
 from ..builder import Builder, Number, Rejected, Value, sol_name
 from .chance import drop
 from .table import op, shape
@@ -140,27 +142,11 @@ def convolution_backward(
         dx = _conv_t(b, dy, weight, None, s, p, rest, d, groups)
     if output_mask[1]:
         x, y = (dy, input) if transposed else (input, dy)
-        dw = b.layer("Row", x, y, text=_weight_gradient(x, y, weight, (s, p, d), groups))
+        text = weight_gradient(sol_name(x.dtype), x.shape, y.shape, weight.shape, (s, p, d), groups)
+        dw = b.layer("Row", x, y, text=text)
     if output_mask[2]:
         db = b.reduce("Sum", dy, [0, *range(2, dy.ndim)])
     return dx, dw, db
-
-
-def _weight_gradient(x: Value, y: Value, weight: Value, how: Sequence[Ints], groups: int) -> str:
-    """The gradient of a weight that makes y of x, in SOL's notation: positions of both are tied by stride, padding and dilation."""
-    pixels = range(weight.ndim - 2)
-    kind = sol_name(x.dtype)
-    c, j = weight.shape[0] // groups, weight.shape[1]
-    sizes = {"N": x.shape[0], "I": x.shape[1], "O": y.shape[1], "G": groups, "C": c, "J": j}
-    sizes |= {f"X{i}": x.shape[2 + i] for i in pixels} | {f"P{i}": y.shape[2 + i] for i in pixels}
-    sizes |= {f"K{i}": weight.shape[2 + i] for i in pixels}
-    at = [f"{s}*P{i}+{d}*K{i}-{p}" for i, (s, p, d) in enumerate(zip(*how, strict=True))]
-    of, made, kernel = (" ".join(f"{letter}{i}" for i in pixels) for letter in "XPK")
-    return (
-        f" x:{kind}[N I {of}] y:{kind}[N O {made}] -> w:{kind}[O J {kernel}] | "
-        + "; ".join(f"#{name}={n}" for name, n in sizes.items())
-        + f" |  | w[{c}*G+C J {kernel}] = sum[N {made}] y[N {c}*G+C {made}]*x[N {j}*G+J {' '.join(at)}]:0"
-    )
 
 
 # -- matrix products

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from sol import forms
+from sol.gradients import max_pool_gradient
 
 from ..builder import Builder, Value, axis_of, sol_name
 from .contract import _each
@@ -219,24 +220,10 @@ def max_pool_backward(
     ceil_mode: object,
     indices: Value,
 ) -> Value:
-    """Each element adds up the gradients of those windows around it in which it was the largest one."""
     k, s, p, d = (_each(v, 2) for v in (kernel_size, stride or kernel_size, padding, dilation))
     rows = math.prod(self.shape[:-2])
     at, dy = (b.reshape(v, [rows, *v.shape[-2:]]) for v in (indices, grad_output))
-    kind = sol_name(self.dtype)
-    sizes = {"N": rows}
-    where, inside = [], []
-    for i in range(2):
-        windows = -(-(d[i] * (k[i] - 1) + 1) // s[i])
-        sizes |= {f"P{i}": dy.shape[1 + i], f"H{i}": self.shape[i - 2], f"T{i}": windows}
-        where.append(f"(H{i}+{p[i]})//{s[i]}-T{i}")
-        inside.append(f"0<={where[i]} and {where[i]}<{dy.shape[1 + i]}")
-    place = f"{self.shape[-1]}*H0+H1"
-    text = (
-        f" i:i64[N P0 P1] y:{kind}[N P0 P1] -> d:{kind}[N H0 H1] | "
-        + "; ".join(f"#{name}={n}" for name, n in sizes.items())
-        + f" |  | d[N H0 H1] = sum[T0 T1 | {' and '.join(inside)} and i[N {' '.join(where)}]=={place}] y[N {' '.join(where)}]"
-    )
+    text = max_pool_gradient(sol_name(self.dtype), rows, self.shape[-2:], dy.shape[1:], (k, s, p, d))
     return b.reshape(b.layer("Row", at, dy, text=text), self.shape)
 
 

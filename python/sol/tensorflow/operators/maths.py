@@ -7,7 +7,7 @@ from typing import Any
 from ..builder import Builder, core_type
 from .table import ROWS, op
 
-_SAME = {  # TensorFlow's name: SOL's function
+SAME = {  # TensorFlow's name: SOL's function
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "AddV2": "add", "Asin": "asin", "Asinh": "asinh",
     "Atan": "atan", "Atan2": "atan2", "Atanh": "atanh", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or",
     "BitwiseXor": "bit_xor", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Digamma": "digamma", "Div": "div",
@@ -21,7 +21,7 @@ _SAME = {  # TensorFlow's name: SOL's function
     "StopGradient": "stop", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "TruncateDiv": "truncdiv", "TruncateMod": "fmod",
     "Xlogy": "xlogy",
 }  # fmt: skip
-_COMPARED = {"Equal": "eq", "NotEqual": "ne", "Less": "lt", "LessEqual": "le", "Greater": "gt", "GreaterEqual": "ge"}
+COMPARED = {"Equal": "eq", "NotEqual": "ne", "Less": "lt", "LessEqual": "le", "Greater": "gt", "GreaterEqual": "ge"}
 
 
 def _plain(function: str) -> Any:
@@ -41,8 +41,8 @@ def _reduced(kind: str) -> Any:
     return row
 
 
-ROWS.update({name: _plain(function) for name, function in _SAME.items()})
-ROWS.update({name: _compared(function) for name, function in _COMPARED.items()})
+ROWS.update({name: _plain(function) for name, function in SAME.items()})
+ROWS.update({name: _compared(function) for name, function in COMPARED.items()})
 ROWS.update({kind: _reduced(kind) for kind in ("Sum", "Mean", "Prod", "Max", "Min", "Any", "All")})
 
 
