@@ -71,6 +71,8 @@ def test_page():
         "rejected": "rejected with a message",
     }
     done = found["result"]
+    wrong = [text for text in done.values() if text not in said]
+    assert not wrong, "\n".join(wrong)
     rows = [f"| `{n}` | {said[done[n]]} |" for n in sorted(set(done) & set(ROWS))]
     count = sum(done[n] == "works" for n in done)
     text = (

@@ -17,7 +17,7 @@ from sol import _core
 from sol.device import device
 
 from .. import operation  # noqa: F401  which finds TensorFlow's functions
-from . import eager, kernels, variables
+from . import eager, hooks, kernels
 
 NAMES: tuple[str, ...] = ()  # of the devices, as in sol.devices()
 
@@ -43,7 +43,7 @@ def _begin() -> None:
     _core.tf_kernel_maker(eager.make)
     load_library.load_pluggable_device_library(_core.__file__)
     kernels.register()
-    variables.begin()
+    hooks.begin()
     if len(tf.config.list_physical_devices("SOL")) != n:
         raise _core.UnsupportedError(f"sol.tensorflow.native: TensorFlow {tf.__version__} did not take the devices")
 

@@ -120,7 +120,7 @@ def _network(row: Any, o: Any, values: Sequence[Any], shapes: Sequence[Any], dev
                 shape = [n if there else 1 for n, there in zip(dims, shape, strict=True)]
             args[i] = Value(graph.input(f"in_{i}", core_type(t.dtype), shape or ()))
     result = row(b, o, *args)
-    made = list(map(b.value, result if isinstance(result, list | tuple) else [result]))
+    made = list(map(b.value, result if isinstance(result, list | tuple) else [result]))[: len(o.outputs)]
     for k, (value, expected) in enumerate(zip(made, o.outputs, strict=True)):
         if TYPE[value.dtype] != expected.dtype or not (dims or expected.shape == value.shape):
             raise _core.InternalError(
