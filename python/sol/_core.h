@@ -48,7 +48,7 @@ int core_add_native(PyObject *module);
 int core_add_jax(PyObject *module);
 int core_add_tf(PyObject *module);
 int core_add_extend(PyObject *module);
-PyObject *core_heap_counts(struct sol_heap *h); /* _native.c: a dict */
+PyObject *core_heap_counts(struct sol_heap *h);                /* _native.c: a dict */
 struct sol_graph *core_graph(PyObject *graph);                 /* of a Graph */
 PyObject *core_graph_of(struct sol_graph *g, PyObject *owner); /* a Graph that keeps the owner of g */
 struct sol_tensor *core_graph_param(struct sol_graph *g, int i);

@@ -1,4 +1,4 @@
-"""What test_native.py runs in a process of its own, because TensorFlow takes devices before its first tensor only: programs on tensors of
+"""What test_tensorflow_native.py runs in a process of its own, because TensorFlow takes devices before its first tensor only: programs on tensors of
 `tf.device("SOL:0")`, beside the processor. Called with names of cases, it prints a line of JSON for each: its name, and what failed."""
 
 import json
@@ -140,7 +140,7 @@ def functions():
 
 
 def memory():
-    """Memory that runs out is an error; smaller tensors go on. The device has 64 MB (test_native.py)."""
+    """Memory that runs out is an error; smaller tensors go on. The device has 64 MB (test_tensorflow_native.py)."""
     with tf.device(SOL):
         assert fails(lambda: tf.zeros([1 << 26]) + 1, "OOM") == "ResourceExhaustedError"
         np.testing.assert_array_equal((tf.zeros([8]) + 1).numpy(), np.ones(8))
@@ -226,7 +226,7 @@ def optimized():
 
 
 def failing():
-    """A failure of the device (far.fail_at, test_native.py) is a message, and later work goes on."""
+    """A failure of the device (far.fail_at, test_tensorflow_native.py) is a message, and later work goes on."""
     with tf.device(SOL):
         x = tf.constant(np.ones(8, "float32"))
 

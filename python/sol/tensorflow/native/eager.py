@@ -86,19 +86,30 @@ def _compiled(definition: Any, device: str, operands: Sequence[Operand]) -> Made
         raise Rejected("SOL has no layer for it")
     o, values = _operation(definition, operands)
     taken = tuple(i for i, v in enumerate(values) if v is None)
-    outputs = tuple((t.dtype.as_datatype_enum, math.prod(t.shape) * t.dtype.size, tuple(t.shape)) for t in o.outputs)
-    if not any(n for _, n, _ in outputs):
-        return None, (), outputs, ()
+    if all(t.shape.num_elements() == 0 for t in o.outputs):
+        return None, (), _outputs(o), ()
     shapes = tuple(operands[i][1] for i in taken)
-    last = definition.attr["data_format"].s != b"NCHW"  # BiasAdd's operands broadcast otherwise
-    together = merged(shapes) if definition.op in ELEMENTWISE and len(taken) == len(operands) and last else None
-    if together is None or together.shape != outputs[0][2]:
-        return _network(row, o, values, shapes, device), taken, outputs, ()
+    first = (
+        "data_format" in definition.attr and definition.attr["data_format"].s == b"NCHW"
+    )  # BiasAdd broadcasts otherwise
+    together = None if first or definition.op not in ELEMENTWISE or len(taken) < len(operands) else merged(shapes)
+    if together is None or together.shape != tuple(o.outputs[0].shape):
+        net = _network(row, o, values, shapes, device)
+        return net, taken, _outputs(o, net), ()
     key = definition.SerializeToString(deterministic=True), device, together.has
     net = _sized.get(key)
     if net is None:
         net = _sized[key] = _network(row, o, values, together.has, device)
-    return net, taken, outputs, together.dims
+    return net, taken, _outputs(o), together.dims
+
+
+def _outputs(o: Any, net: Any = None) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
+    """Type, bytes and shape of results. Where TensorFlow does not know a shape, the network does."""
+    found = []
+    for k, t in enumerate(o.outputs):
+        shape = tuple(t.shape) if t.shape.is_fully_defined() else net.outputs[k][2]
+        found.append((t.dtype.as_datatype_enum, math.prod(shape) * t.dtype.size, shape))
+    return tuple(found)
 
 
 def _network(row: Any, o: Any, values: Sequence[Any], shapes: Sequence[Any], device: str) -> Any:
@@ -122,7 +133,7 @@ def _network(row: Any, o: Any, values: Sequence[Any], shapes: Sequence[Any], dev
     result = row(b, o, *args)
     made = list(map(b.value, result if isinstance(result, list | tuple) else [result]))[: len(o.outputs)]
     for k, (value, expected) in enumerate(zip(made, o.outputs, strict=True)):
-        if TYPE[value.dtype] != expected.dtype or not (dims or expected.shape == value.shape):
+        if TYPE[value.dtype] != expected.dtype or not (dims or expected.shape.is_compatible_with(value.shape)):
             raise _core.InternalError(
                 f"{o.type}: expected {expected.dtype.name}{expected.shape}, got {value.dtype}{list(value.shape)}"
             )

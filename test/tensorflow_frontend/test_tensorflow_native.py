@@ -76,7 +76,7 @@ def test_page():
     rows = [f"| `{n}` | {said[done[n]]} |" for n in sorted(set(done) & set(ROWS))]
     count = sum(done[n] == "works" for n in done)
     text = (
-        "# Operators of TensorFlow on a device\n\nMade by `test/tensorflow_frontend/test_native.py`, which calls each operator of SOL's table by "
+        "# Operators of TensorFlow on a device\n\nMade by `test/tensorflow_frontend/test_tensorflow_native.py`, which calls each operator of SOL's table by "
         "itself on tensors of `tf.device(\"SOL:0\")`,\non the device `far`, without soft placement, and compares the results with those of the "
         f"processor. {count} of {len(done)} work. All other\noperators of TensorFlow have no kernel: soft placement, TensorFlow's default, runs "
         "them on the processor. int32 is computed on the\nhost, as TensorFlow does it for every device. An optimized model uses other kernels: "
