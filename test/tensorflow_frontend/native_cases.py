@@ -39,6 +39,7 @@ def devices():
         "/physical_device:SOL:1",
     ]
     assert [d.name for d in tf.config.list_logical_devices("SOL")] == ["/device:SOL:0", "/device:SOL:1"]
+    assert (tf.ones([3]) + 1).device.endswith(SOL), "without tf.device, as with a GPU"
     assert len(native.NAMES) == 2 and set(native.counts(1)) >= {"waits", "writes", "reads", "runs", "bytes"}
     fails(lambda: native.counts(2), "SOL:2", "there are 2")
 
@@ -123,7 +124,8 @@ def functions():
         return x, tf.cond(y > 1, lambda: y + 1, lambda: y - 1)
 
     a = RNG.normal(size=(4, 3)).astype("float32")
-    want = [t.numpy() for t in f(tf.constant(a), 3)]
+    with tf.device(CPU):
+        want = [t.numpy() for t in f(tf.constant(a), 3)]
     with tf.device(SOL):
         for got, w in zip(f(tf.constant(a), 3), want, strict=True):
             np.testing.assert_allclose(got.numpy(), w, rtol=1e-6)
@@ -132,8 +134,8 @@ def functions():
             tape.watch(x)
             y = tf.reduce_sum(tf.nn.softmax(x) * x)
         got = tape.gradient(y, x)
-    x = tf.constant(a)
-    with tf.GradientTape() as tape:
+    with tf.device(CPU), tf.GradientTape() as tape:
+        x = tf.constant(a)
         tape.watch(x)
         y = tf.reduce_sum(tf.nn.softmax(x) * x)
     np.testing.assert_allclose(got.numpy(), tape.gradient(y, x).numpy(), atol=1e-6)

@@ -20,7 +20,7 @@ from ..operators import ROWS, maths
 
 # Operands that a network is compiled for; they lie on the host.
 HOST = frozenset(
-    ("axis", "begin", "block_shape", "concat_dim", "crops", "delta", "depth", "dim", "dimension", "dims", "end", "filter_sizes",
+    ("axis", "begin", "block_shape", "concat_dim", "constant_values", "crops", "delta", "depth", "dim", "dimension", "dims", "end", "filter_sizes",
      "input_sizes", "k", "limit", "multiples", "num_lower", "num_segments", "num_upper", "off_value", "on_value", "orig_input_shape",
      "paddings", "perm", "reduction_indices", "shape", "shift", "size", "size_splits", "split_dim", "start", "strides")
 )  # fmt: skip
