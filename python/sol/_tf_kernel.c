@@ -51,7 +51,7 @@ static bool failed(const struct call *e)
 
 static void add(struct call *e, const void *data, size_t bytes)
 {
-    memcpy(e->key + e->bytes, data, bytes);
+    if (bytes) memcpy(e->key + e->bytes, data, bytes);
     e->bytes += bytes;
 }
 
@@ -68,6 +68,8 @@ static bool read_operands(struct call *e)
         tf.GetInput(e->c, i, &e->in[i], e->s);
         if (failed(e)) return false;
         e->host[i] = tf.IsHostMemoryInput(e->c, i, e->s);
+        if (!failed(e) && tf.NumDims(e->in[i]) > MAX_DIMS)
+            tf.SetStatus(e->s, TF_UNIMPLEMENTED, "sol: an operand of more than 12 dimensions");
         if (failed(e)) return false;
         most += sizeof(int64_t) * (size_t)(3 + tf.NumDims(e->in[i])) + (e->host[i] ? tf.TensorByteSize(e->in[i]) : 0);
     }
@@ -99,12 +101,12 @@ static PyObject *operands(const struct call *e)
     for (int i = 0; all && i < e->nin; i++) {
         int64_t shape[MAX_DIMS] = {0};
         const int n = tf.NumDims(e->in[i]);
-        for (int d = 0; d < n && d < MAX_DIMS; d++) shape[d] = tf.Dim(e->in[i], d);
-        PyObject *dims = core_tuple(n < MAX_DIMS ? n : MAX_DIMS, shape);
-        PyObject *one =
-            e->host[i] ? Py_BuildValue("(iNy#)", tf.TensorType(e->in[i]), dims, (const char *)tf.TensorData(e->in[i]),
-                                       (Py_ssize_t)tf.TensorByteSize(e->in[i]))
-                       : Py_BuildValue("(iNO)", tf.TensorType(e->in[i]), dims, Py_None);
+        for (int d = 0; d < n; d++) shape[d] = tf.Dim(e->in[i], d);
+        PyObject *dims = core_tuple(n, shape);
+        const char *data = tf.TensorData(e->in[i]);
+        PyObject *one = e->host[i] ? Py_BuildValue("(iNy#)", tf.TensorType(e->in[i]), dims, data ? data : "",
+                                                   (Py_ssize_t)tf.TensorByteSize(e->in[i]))
+                                   : Py_BuildValue("(iNO)", tf.TensorType(e->in[i]), dims, Py_None);
         if (!one || PyTuple_SetItem(all, i, one)) Py_CLEAR(all);
     }
     return all;

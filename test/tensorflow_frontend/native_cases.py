@@ -69,6 +69,7 @@ def arithmetic():
             assert got.device.endswith(SOL)
         np.testing.assert_allclose(got.numpy(), np.exp(a) * 2 - b / 3 + (a > b), rtol=1e-6, atol=1e-6)
     with tf.device(SOL):
+        assert tf.reduce_sum(tf.constant(2.0)).numpy() == 2 and tf.reduce_max(tf.ones([2, 3]), []).shape == (2, 3)
         x = tf.constant(np.array([np.nan, np.inf, -np.inf, 0], "float32"))
         np.testing.assert_array_equal((x + 1).numpy(), [np.nan, np.inf, -np.inf, 1])
         np.testing.assert_array_equal((tf.constant([1, 2]) + tf.constant([3, 4])).numpy(), [4, 6])
