@@ -7,6 +7,7 @@
 
 #define SHORTEST 16 /* sums shorter than this do not pay for memory of their own */
 #define FEW 16      /* elements of a box at least, where the number of elements varies */
+#define LINE 64     /* bytes of a cache line */
 #define SETS 1024   /* bytes between cache lines that may share a set of L1 */
 #define FAIL(...) return *why = __VA_ARGS__, false
 
@@ -118,6 +119,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     if (w->a.window && w->b.window) FAIL("two windows");
     uint64_t taps = 0, rest = p->batch;
     for (int i = 0; i < WEIGHTS_LEVELS; i++) taps |= w->level[i].tap >= 0 ? bit(w->level[i].tap) : 0;
+    if (taps && problem_size(p, taps) > problem_about(p, p->k)) FAIL("more positions of the window than summands");
     if (!find_channels(w, &w->a, p->m & ~taps, &rest, why) || !find_channels(w, &w->b, p->n & ~taps, &rest, why))
         return false;
     if (!w->b.channels.n) FAIL("no channels for the vectors");
@@ -159,11 +161,12 @@ static void cut_side(const struct weights *w, struct weights_side *s, int64_t pa
         s->size *= s->extent[i];
     }
     s->pitch = panel;
-    s->size *= panel;
+    /* what is packed behind it begins at a cache line, too: vectors that cross lines cost twice */
+    s->size = ceil_div(s->size * panel * w->p.bytes, LINE) * LINE / w->p.bytes;
     if (!w->winograd) return;
     s->pitch = ceil_div(s->block * panel, w->lanes) * w->lanes;
     if (s->pitch * w->p.bytes % SETS == 0) s->pitch += w->lanes; /* pixels of a panel must not share few cache sets */
-    s->plane = s->pitch * w->chunk + 64 / w->p.bytes;
+    s->plane = s->pitch * w->chunk + LINE / w->p.bytes;
     s->size = s->plane * w->taps;
 }
 
