@@ -6,10 +6,13 @@
 
 /* -- joining elements with what is there */
 
-/* n elements of u, dj apart, and the elements of y that they are joined with: those at `place`, or, without it, those
- * di apart. */
+/* n elements of u, dj apart, and the elements of y that they are joined with: those that `index` names, or those at
+ * `place`, or, without both, those di apart. Indices are `by` apart and below `limit`, negative ones count from `below`;
+ * element k's is `size` times its index behind the element di * k. */
 struct run {
     int64_t n, di, dj;
+    const int64_t *index;
+    int64_t by, below, limit, size;
     const int64_t *place;
     char *y;
     const char *u;
@@ -17,32 +20,49 @@ struct run {
 
 enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that it uses vectors */
 
-/* Functions that join: `now` is what becomes of an element y that is joined with v. */
-#define EACH(name, type, now)                                                               \
-    static int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from)   \
-    {                                                                                       \
-        int64_t k = 0;                                                                      \
-        for (; k + BLOCK <= n; k += BLOCK)                                                  \
-            for (int b = 0; b < BLOCK; b++) {                                               \
-                const type y = to[k + b], v = from[k + b];                                  \
-                (void)y, to[k + b] = (type)(now);                                           \
-            }                                                                               \
-        return k;                                                                           \
-    }                                                                                       \
-    static void name(const struct run *l)                                                   \
-    {                                                                                       \
-        type *const to = (type *)l->y;                                                      \
-        const type *const from = (const type *)l->u;                                        \
-        const int64_t n = l->n, di = l->di, dj = l->dj, *const place = l->place;            \
-        for (int64_t k = 0; place && k < n; k++) {                                          \
-            const type y = to[place[k]], v = from[k * dj];                                  \
-            (void)y, to[place[k]] = (type)(now);                                            \
-        }                                                                                   \
-        if (place) return;                                                                  \
-        for (int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from) : 0; k < n; k++) { \
-            const type y = to[k * di], v = from[k * dj];                                    \
-            (void)y, to[k * di] = (type)(now);                                              \
-        }                                                                                   \
+/* Functions that join: `now` is what becomes of an element y that is joined with v. They return the number of elements
+ * in front of the first index that is out of range. */
+#define EACH(name, type, now)                                                                   \
+    static int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from)       \
+    {                                                                                           \
+        int64_t k = 0;                                                                          \
+        for (; k + BLOCK <= n; k += BLOCK)                                                      \
+            for (int b = 0; b < BLOCK; b++) {                                                   \
+                const type y = to[k + b], v = from[k + b];                                      \
+                (void)y, to[k + b] = (type)(now);                                               \
+            }                                                                                   \
+        return k;                                                                               \
+    }                                                                                           \
+    static int64_t name##_at(const struct run *l)                                               \
+    {                                                                                           \
+        type *to = (type *)l->y;                                                                \
+        const type *from = (const type *)l->u;                                                  \
+        const int64_t n = l->n, di = l->di, dj = l->dj, by = l->by, *index = l->index;          \
+        const int64_t below = l->below, limit = l->limit, size = l->size;                       \
+        for (int64_t k = 0; k < n; k++, to += di, from += dj, index += by) {                    \
+            const int64_t at = *index + (*index < 0 ? below : 0);                               \
+            if ((uint64_t)at >= (uint64_t)limit) return k;                                      \
+            const type y = to[at * size], v = *from;                                            \
+            (void)y, to[at * size] = (type)(now);                                               \
+        }                                                                                       \
+        return n;                                                                               \
+    }                                                                                           \
+    static int64_t name(const struct run *l)                                                    \
+    {                                                                                           \
+        type *const to = (type *)l->y;                                                          \
+        const type *const from = (const type *)l->u;                                            \
+        const int64_t n = l->n, di = l->di, dj = l->dj, *const place = l->place;                \
+        if (l->index) return name##_at(l);                                                      \
+        for (int64_t k = 0; place && k < n; k++) {                                              \
+            const type y = to[place[k]], v = from[k * dj];                                      \
+            (void)y, to[place[k]] = (type)(now);                                                \
+        }                                                                                       \
+        if (place) return n;                                                                    \
+        for (int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from) : 0; k < n; k++) {     \
+            const type y = to[k * di], v = from[k * dj];                                        \
+            (void)y, to[k * di] = (type)(now);                                                  \
+        }                                                                                       \
+        return n;                                                                               \
     }
 /* A NaN that is there stays. */
 #define JOIN(name, type, sum, times)                      \
@@ -67,9 +87,9 @@ EACH(put_2, uint16_t, v)
 EACH(put_4, uint32_t, v)
 EACH(put_8, uint64_t, v)
 
-static void join(const struct reference *a, const struct run *l)
+static int64_t join(const struct reference *a, const struct run *l)
 {
-    typedef void (*join_line)(const struct run *l);
+    typedef int64_t (*join_line)(const struct run *l);
     static const join_line put[] = {[1] = put_1, [2] = put_2, [4] = put_4, [8] = put_8};
 #define MODES(name)                                                                               \
     {                                                                                             \
@@ -82,7 +102,7 @@ static void join(const struct reference *a, const struct run *l)
         [REFERENCE_I16] = MODES(join_i16), [REFERENCE_U32] = MODES(join_u32), [REFERENCE_I32] = MODES(join_i32),
         [REFERENCE_U64] = MODES(join_u64), [REFERENCE_I64] = MODES(join_i64)};
 #undef MODES
-    (a->mode == REFERENCE_NONE ? put[a->bytes] : joins[a->type][a->mode])(l);
+    return (a->mode == REFERENCE_NONE ? put[a->bytes] : joins[a->type][a->mode])(l);
 }
 
 /* -- the places that the indices name */
@@ -186,36 +206,103 @@ static int64_t find(const struct reference *a, const struct walk *w, char *const
 
 /* -- a line of the walk's last dimension */
 
+/* Are the n bytes from `x` on, which repeat, what is `period` behind them? */
+static bool repeats(const char *x, int64_t n, int64_t period)
+{
+    int64_t k = 0;
+    char differ = 0;
+    for (; k + 4 * BLOCK <= n && !differ; k += 4 * BLOCK)
+        for (int b = 0; b < 4 * BLOCK; b++) differ |= x[k + b] ^ x[k + b + period];
+    for (; k < n && !differ; k++) differ = x[k] ^ x[k + period];
+    return !differ;
+}
+
 /* Are all indices of a line equal? Often that is known, or they were broadcast in memory. */
 static bool is_row(const struct reference *a, const struct walk *w, char *const *p)
 {
     for (int i = 0; i < a->nindex; i++) {
-        const struct indices of = indices_at(a, w, p, i);
-        const int64_t bytes = bytes_of(of.x->type), others = (a->shape[a->ndim - 1] - 1) * bytes;
-        if (of.by > 1 || of.by < 0) return false;
-        for (int64_t k = 0; k < others && of.by; k++)
-            if (of.data[k] != of.data[k + bytes]) return false;
+        const struct reference_index *x = &a->index[i];
+        const int64_t by = x->stride[a->ndim - 1], bytes = bytes_of(x->type);
+        const char *const data = p[x->input] + (x->offset + w->index[i]) * bytes;
+        if (by > 1 || by < 0) return false;
+        if (by && !repeats(data, (a->shape[a->ndim - 1] - 1) * bytes, bytes)) return false;
     }
     return true;
 }
 
-static bool scatter_line(const struct reference *a, struct walk *w, char *const *p, struct reference_bad *out_bad)
+/* A line, or what is left of it, that one tensor of 64-bit indices leads. Returns how many have a place. */
+static int64_t scatter_indexed(const struct reference *a, const struct walk *w, char *const *p,
+                               struct reference_bad *out_bad)
+{
+    const int d = a->ndim - 1;
+    const struct indices of = indices_at(a, w, p, 0);
+    const int64_t n = a->shape[d] - w->k;
+    const int64_t good = join(a, &(struct run){.n = n,
+                                               .di = of.step,
+                                               .dj = a->from[d],
+                                               .index = (const int64_t *)of.data,
+                                               .by = of.by,
+                                               .below = of.below,
+                                               .limit = of.x->limit,
+                                               .size = of.x->step,
+                                               .y = p[a->nin] + of.start * a->bytes,
+                                               .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
+    if (good < n && !a->skip)
+        *out_bad = (struct reference_bad){((const int64_t *)of.data)[good * of.by], of.x->limit};
+    return good;
+}
+
+/* The next elements of a line, at most CHUNK: *out_n. Returns how many have a place. */
+static int64_t scatter_some(const struct reference *a, const struct walk *w, char *const *p, int64_t *out_n,
+                            struct reference_bad *out_bad)
 {
     enum { CHUNK = 256 };
     const int d = a->ndim - 1;
-    const bool row = is_row(a, w, p);
+    const int64_t left = a->shape[d] - w->k, n = left < CHUNK ? left : CHUNK;
     int64_t place[CHUNK];
-    while (w->k < a->shape[d]) {
-        const int64_t left = a->shape[d] - w->k, n = row ? 1 : left < CHUNK ? left : CHUNK;
-        const int64_t good = find(a, w, p, n, place, out_bad);
+    const int64_t good = find(a, w, p, n, place, out_bad);
+    join(a, &(struct run){.n = good,
+                          .dj = a->from[d],
+                          .place = place,
+                          .y = p[a->nin],
+                          .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
+    *out_n = n;
+    return good;
+}
+
+/* A line whose indices are equal. Returns its length, or 0 if they are out of range. */
+static int64_t scatter_row(const struct reference *a, const struct walk *w, char *const *p,
+                           struct reference_bad *out_bad)
+{
+    const int d = a->ndim - 1;
+    int64_t place = w->to;
+    for (int i = 0; i < a->nindex; i++) {
+        const struct reference_index *x = &a->index[i];
+        const int64_t given = reference_integer(x->type, p[x->input], x->offset + w->index[i]);
+        const int64_t at = given + (given < 0 && !a->skip ? x->limit : 0);
+        if ((uint64_t)at >= (uint64_t)x->limit) {
+            *out_bad = (struct reference_bad){given, x->limit};
+            return 0;
+        }
+        place += at * x->step;
+    }
+    return join(a, &(struct run){.n = a->shape[d],
+                                 .di = a->to[d],
+                                 .dj = a->from[d],
+                                 .y = p[a->nin] + place * a->bytes,
+                                 .u = p[a->values] + w->from * a->bytes});
+}
+
+static bool scatter_line(const struct reference *a, struct walk *w, char *const *p, struct reference_bad *out_bad)
+{
+    const int64_t size = a->shape[a->ndim - 1];
+    if (is_row(a, w, p)) return scatter_row(a, w, p, out_bad) || a->skip;
+    const bool indexed = a->nindex == 1 && bytes_of(a->index[0].type) == 8;
+    while (w->k < size) {
+        int64_t n = size - w->k;
+        const int64_t good = indexed ? scatter_indexed(a, w, p, out_bad) : scatter_some(a, w, p, &n, out_bad);
         if (good < n && !a->skip) return false;
-        join(a, &(struct run){.n = row ? good * left : good,
-                              .di = a->to[d],
-                              .dj = a->from[d],
-                              .place = row ? NULL : place,
-                              .y = p[a->nin] + (row && good ? place[0] : 0) * a->bytes,
-                              .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
-        w->k += row ? left : good < n ? good + 1 : n; /* behind an index that is skipped */
+        w->k += good < n ? good + 1 : n; /* behind an index that is skipped */
     }
     w->k = 0;
     return true;

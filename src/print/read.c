@@ -360,18 +360,38 @@ static bool lane_step(const struct print_expr *p, int32_t index, int64_t *out_st
     return fills_lanes(p, &a);
 }
 
-/* The stride between lanes of a read: 0 all equal, 1 contiguous, -1 neither or unknown. */
-int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
+/* The stride between lanes of a read; INT64_MAX: unknown. */
+static int64_t lane_stride(const struct print_expr *p, int tensor, int32_t first)
 {
     int64_t stride[SOL_MAX_DIMS], step = 0;
     expr_strides(p->loops, p->memory, tensor, stride);
     int d = 0;
     for (int32_t i = first; i; i = print_ex(p, i)->next, d++) {
         int64_t by;
-        if (!lane_step(p, i, &by)) return -1;
+        if (!lane_step(p, i, &by)) return INT64_MAX;
         step = size_add(step, size_mul(by, stride[d]));
     }
+    return step;
+}
+
+int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
+{
+    const int64_t step = lane_stride(p, tensor, first);
     return step == 0 || step == 1 ? (int)step : -1;
+}
+
+/* A read of every second element, from two vectors; NULL: lane by lane. Guards may hold for some lanes only. */
+static const char *every_second(struct print_expr *p, const struct ex *e, enum compute k)
+{
+    const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
+    const int lanes = p->lanes;
+    if (e->b || compute_of(t->dtype) != k || k == C_U64 || dtype_def(t->dtype)->bytes != (k == C_F32 ? 4 : 8))
+        return NULL;
+    if (lane_stride(p, e->tensor, e->a) != 2) return NULL;
+    p->lanes = 1;
+    const char *at = text_address(p->out->arena, t->name, offset(p, e->tensor, e->a, false));
+    p->lanes = lanes;
+    return SAY(p, "@sol_second_%s(%s)", expr_type_name(p, k), at);
 }
 
 /* A read whose test is equal in all lanes. */
@@ -394,7 +414,10 @@ static const char *loaded(struct print_expr *p, int32_t node, enum compute k)
     const char *text = p->read ? p->read(p->user, p, node) : NULL;
     if (text) return expr_convert(p, text, compute_of(p->loops->tensors.at[e.tensor].dtype), k);
     const int step = lanes > 1 ? expr_lane_step(p, e.tensor, e.a) : 1;
-    if (step < 0) return expr_lanes(p, node, k);
+    if (step < 0) {
+        text = every_second(p, &e, k);
+        return text ? text : expr_lanes(p, node, k);
+    }
     p->lanes = 1;
     const char *off = offset(p, e.tensor, e.a, e.b != 0);
     if (step) p->lanes = lanes;

@@ -379,6 +379,21 @@ static void transpose(struct helpers *h, struct token *t, int n, int lanes)
     helpers_add_form(h, "sol_transpose_$V", "@HELPER void sol_transpose_$V(@$V *v)\n{\n    @$V t[$L];\n$B}", n + 1, t);
 }
 
+/* Every second element from x on. The second vector ends with the last of them, so nothing behind it is read. */
+static void second(struct helpers *h, struct token *t, int n, int lanes)
+{
+    struct text of = text_new(h->arena);
+    for (int i = 0; i < lanes; i++) text_put(&of, "%s%d", i ? ", " : "", 2 * i + (2 * i >= lanes));
+    t[n] = (struct token){'B', of.at};
+    t[n + 1] = (struct token){'N', arena_printf(h->arena, "%d", lanes - 1)};
+    helpers_add_form(h, "sol_second_$V",
+                     "@HELPER @$V sol_second_$V(const $S *x)\n"
+                     "{\n"
+                     "    return __builtin_shufflevector(*(const @$V *)x, *(const @$V *)(x + $N), $B);\n"
+                     "}",
+                     n + 2, t);
+}
+
 static void types(struct helpers *h, int lanes)
 {
     static const struct {
@@ -421,6 +436,7 @@ void helpers_vector(struct helpers *h, int lanes)
         if (k != C_I64) extremes(h, t, 4, lanes, k);
         across(h, t, 4, lanes, k);
         transpose(h, t, 4, lanes);
+        second(h, t, 4, lanes);
         if (k == C_F32) add(h, ROWS(float_functions), t, 4);
         if (k == C_F32) helpers_wide(h, t, 4);
         if (k != C_I64) lane_functions(h, t, 4, k);
