@@ -1,7 +1,7 @@
 /* Chooses the vector index variable: the one along which most reads and writes are contiguous. Each candidate has a
- * cost in vector operations. A contiguous access, or one that is equal for all lanes, costs one per vector; any other
- * costs one per lane. A remainder that fills no full vector costs one vector for each of the smaller pieces. Costs are
- * those for the hints of sizes that vary. */
+ * cost in vector operations. A contiguous access, or one that is equal for all lanes, costs one per vector, a read of
+ * every second element three; any other costs one per lane. A remainder that fills no full vector costs one vector for
+ * each of the smaller pieces. Costs are those for the hints of sizes that vary. */
 #include <stdlib.h>
 
 #include "dfp/dfp.h"
@@ -80,6 +80,10 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
     if (step && read && dfp_packable(w->d, tensor, first)) step = 1;
     if (step && step != 1 && read && block_ivar(w->d, &a, w->ivar) >= 0) {
         w->cost += n * w->vectors * 3; /* transposed in registers */
+        return;
+    }
+    if (read && expr_seconds(loops->tensors.at[tensor].dtype, step)) {
+        w->cost += n * w->vectors * 3;
         return;
     }
     w->cost += step == 1 ? n * w->vectors : step == 0 ? n * w->vectors * 0.2 : n * size * lane_cost(w->d, tensor, step);

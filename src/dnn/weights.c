@@ -13,8 +13,9 @@
 
 /* -- index variables */
 
-/* Finds the dimensions of an operand whose index adds a summed index variable and one of the result (a window). They
- * become levels, rows before columns. */
+/* Finds the dimensions of an operand whose index adds a summed index variable and one of the result (a window). The
+ * last two become levels, rows before columns. The taps of those in front, such as the depth of a volume, are further
+ * results: w->taps_apart. */
 static bool find_windows(struct weights *w, struct weights_side *side, uint64_t free, const char **why)
 {
     const struct problem *p = &w->p;
@@ -41,7 +42,9 @@ static bool find_windows(struct weights *w, struct weights_side *side, uint64_t 
         if (side->o->view.s[f->ivar[k]] != size_mul(l.step, stride) ||
             side->o->view.s[l.tap] != size_mul(l.dist, stride))
             FAIL("a window that moves in two dimensions");
-        if (w->level[WEIGHTS_ROWS].tap >= 0) FAIL("windows in more than two dimensions");
+        const struct weights_level *out = &w->level[WEIGHTS_ROWS];
+        if (out->tap >= 0 && side->o->border[out->dim]) FAIL("a border of a third window");
+        if (out->tap >= 0) w->taps_apart |= bit(out->tap);
         w->level[WEIGHTS_ROWS] = w->level[WEIGHTS_COLS];
         w->level[WEIGHTS_COLS] = l;
         side->window = true;
@@ -117,7 +120,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     for (int i = 0; i < WEIGHTS_LEVELS; i++) w->level[i].tap = -1;
     if (!find_windows(w, &w->a, p->m, why) || !find_windows(w, &w->b, p->n, why)) return false;
     if (w->a.window && w->b.window) FAIL("two windows");
-    uint64_t taps = 0, rest = p->batch;
+    uint64_t taps = w->taps_apart, rest = p->batch | w->taps_apart;
     for (int i = 0; i < WEIGHTS_LEVELS; i++) taps |= w->level[i].tap >= 0 ? bit(w->level[i].tap) : 0;
     if (taps && problem_size(p, taps) > problem_about(p, p->k)) FAIL("more positions of the window than summands");
     if (!find_channels(w, &w->a, p->m & ~taps, &rest, why) || !find_channels(w, &w->b, p->n & ~taps, &rest, why))

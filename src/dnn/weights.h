@@ -45,6 +45,7 @@ struct weights {
     const struct target *target;
     bool winograd;
     int lanes, rows, vectors, width; /* of the micro-kernel */
+    uint64_t taps_apart; /* index variables of the result that move windows beside the two levels; a part of outer */
     struct axes outer, images;
     int64_t nouter, nimage, image_box, image_nbox; /* of images there are sizes, of results numbers */
     struct weights_level level[WEIGHTS_LEVELS];

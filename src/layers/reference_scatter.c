@@ -7,8 +7,8 @@
 /* -- joining elements with what is there */
 
 /* n elements of u, dj apart, and the elements of y that they are joined with: those that `index` names, or those at
- * `place`, or, without both, those di apart. Indices are `by` apart and below `limit`, negative ones count from `below`;
- * element k's is `size` times its index behind the element di * k. */
+ * `place`, or, without both, those di apart. Indices are `by` apart and below `limit`, negative ones count from
+ * `below`; element k's is `size` times its index behind the element di * k. */
 struct run {
     int64_t n, di, dj;
     const int64_t *index;
@@ -22,47 +22,47 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
 
 /* Functions that join: `now` is what becomes of an element y that is joined with v. They return the number of elements
  * in front of the first index that is out of range. */
-#define EACH(name, type, now)                                                                   \
-    static int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from)       \
-    {                                                                                           \
-        int64_t k = 0;                                                                          \
-        for (; k + BLOCK <= n; k += BLOCK)                                                      \
-            for (int b = 0; b < BLOCK; b++) {                                                   \
-                const type y = to[k + b], v = from[k + b];                                      \
-                (void)y, to[k + b] = (type)(now);                                               \
-            }                                                                                   \
-        return k;                                                                               \
-    }                                                                                           \
-    static int64_t name##_at(const struct run *l)                                               \
-    {                                                                                           \
-        type *to = (type *)l->y;                                                                \
-        const type *from = (const type *)l->u;                                                  \
-        const int64_t n = l->n, di = l->di, dj = l->dj, by = l->by, *index = l->index;          \
-        const int64_t below = l->below, limit = l->limit, size = l->size;                       \
-        for (int64_t k = 0; k < n; k++, to += di, from += dj, index += by) {                    \
-            const int64_t at = *index + (*index < 0 ? below : 0);                               \
-            if ((uint64_t)at >= (uint64_t)limit) return k;                                      \
-            const type y = to[at * size], v = *from;                                            \
-            (void)y, to[at * size] = (type)(now);                                               \
-        }                                                                                       \
-        return n;                                                                               \
-    }                                                                                           \
-    static int64_t name(const struct run *l)                                                    \
-    {                                                                                           \
-        type *const to = (type *)l->y;                                                          \
-        const type *const from = (const type *)l->u;                                            \
-        const int64_t n = l->n, di = l->di, dj = l->dj, *const place = l->place;                \
-        if (l->index) return name##_at(l);                                                      \
-        for (int64_t k = 0; place && k < n; k++) {                                              \
-            const type y = to[place[k]], v = from[k * dj];                                      \
-            (void)y, to[place[k]] = (type)(now);                                                \
-        }                                                                                       \
-        if (place) return n;                                                                    \
-        for (int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from) : 0; k < n; k++) {     \
-            const type y = to[k * di], v = from[k * dj];                                        \
-            (void)y, to[k * di] = (type)(now);                                                  \
-        }                                                                                       \
-        return n;                                                                               \
+#define EACH(name, type, now)                                                               \
+    static int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from)   \
+    {                                                                                       \
+        int64_t k = 0;                                                                      \
+        for (; k + BLOCK <= n; k += BLOCK)                                                  \
+            for (int b = 0; b < BLOCK; b++) {                                               \
+                const type y = to[k + b], v = from[k + b];                                  \
+                (void)y, to[k + b] = (type)(now);                                           \
+            }                                                                               \
+        return k;                                                                           \
+    }                                                                                       \
+    static int64_t name##_at(const struct run *l)                                           \
+    {                                                                                       \
+        type *to = (type *)l->y;                                                            \
+        const type *from = (const type *)l->u;                                              \
+        const int64_t n = l->n, di = l->di, dj = l->dj, by = l->by, *index = l->index;      \
+        const int64_t below = l->below, limit = l->limit, size = l->size;                   \
+        for (int64_t k = 0; k < n; k++, to += di, from += dj, index += by) {                \
+            const int64_t at = *index + (*index < 0 ? below : 0);                           \
+            if ((uint64_t)at >= (uint64_t)limit) return k;                                  \
+            const type y = to[at * size], v = *from;                                        \
+            (void)y, to[at * size] = (type)(now);                                           \
+        }                                                                                   \
+        return n;                                                                           \
+    }                                                                                       \
+    static int64_t name(const struct run *l)                                                \
+    {                                                                                       \
+        type *const to = (type *)l->y;                                                      \
+        const type *const from = (const type *)l->u;                                        \
+        const int64_t n = l->n, di = l->di, dj = l->dj, *const place = l->place;            \
+        if (l->index) return name##_at(l);                                                  \
+        for (int64_t k = 0; place && k < n; k++) {                                          \
+            const type y = to[place[k]], v = from[k * dj];                                  \
+            (void)y, to[place[k]] = (type)(now);                                            \
+        }                                                                                   \
+        if (place) return n;                                                                \
+        for (int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from) : 0; k < n; k++) { \
+            const type y = to[k * di], v = from[k * dj];                                    \
+            (void)y, to[k * di] = (type)(now);                                              \
+        }                                                                                   \
+        return n;                                                                           \
     }
 /* A NaN that is there stays. */
 #define JOIN(name, type, sum, times)                      \
@@ -247,8 +247,7 @@ static int64_t scatter_indexed(const struct reference *a, const struct walk *w, 
                                                .size = of.x->step,
                                                .y = p[a->nin] + of.start * a->bytes,
                                                .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
-    if (good < n && !a->skip)
-        *out_bad = (struct reference_bad){((const int64_t *)of.data)[good * of.by], of.x->limit};
+    if (good < n && !a->skip) *out_bad = (struct reference_bad){((const int64_t *)of.data)[good * of.by], of.x->limit};
     return good;
 }
 

@@ -77,6 +77,8 @@ bool expr_affine(const struct print_expr *p, int32_t node, struct affine *out);
 int64_t expr_case(const struct print_expr *p, int32_t node); /* which case such a function has; INT64_MIN: not one */
 int expr_lane_step(const struct print_expr *p, int tensor,
                    int32_t first); /* 0: all lanes equal, 1: contiguous, -1: neither */
+/* Are elements `step` apart read as every second of two vectors, not lane by lane? */
+bool expr_seconds(enum sol_dtype dtype, int64_t step);
 /* The offset of an index list as an affine form of index variables, the sum of stride times index, if it is affine. */
 bool expr_affine_offset(const struct loops *loops, const struct memory *m, int tensor, int32_t first,
                         struct affine *out);

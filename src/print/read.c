@@ -380,16 +380,20 @@ int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
     return step == 0 || step == 1 ? (int)step : -1;
 }
 
-/* A read of every second element, from two vectors; NULL: lane by lane. Guards may hold for some lanes only. */
+bool expr_seconds(enum sol_dtype dtype, int64_t step)
+{
+    const enum compute k = compute_of(dtype);
+    return step == 2 && k != C_U64 && dtype_def(dtype)->bytes == (k == C_F32 ? 4 : 8);
+}
+
+/* A read of every second element, from two vectors; NULL: lane by lane. A guard holds for all lanes, or for none. */
 static const char *every_second(struct print_expr *p, const struct ex *e, enum compute k)
 {
     const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
     const int lanes = p->lanes;
-    if (e->b || compute_of(t->dtype) != k || k == C_U64 || dtype_def(t->dtype)->bytes != (k == C_F32 ? 4 : 8))
-        return NULL;
-    if (lane_stride(p, e->tensor, e->a) != 2) return NULL;
+    if (!expr_seconds(t->dtype, lane_stride(p, e->tensor, e->a)) || compute_of(t->dtype) != k) return NULL;
     p->lanes = 1;
-    const char *at = text_address(p->out->arena, t->name, offset(p, e->tensor, e->a, false));
+    const char *at = text_address(p->out->arena, t->name, offset(p, e->tensor, e->a, e->b != 0));
     p->lanes = lanes;
     return SAY(p, "@sol_second_%s(%s)", expr_type_name(p, k), at);
 }
