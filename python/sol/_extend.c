@@ -292,10 +292,77 @@ static PyObject *register_pass(PyObject *self, PyObject *args)
     return core_raise(status);
 }
 
+/* -- operators of ONNX models */
+
+static PyObject *tuple_of(struct py_graph *g, int n, struct sol_tensor *const *t)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (int i = 0; tuple && i < n; i++) {
+        PyObject *item = t[i] ? core_tensor(g, t[i]) : Py_NewRef(Py_None);
+        if (!item || PyTuple_SetItem(tuple, i, item)) Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *dict_of(int n, const struct sol_attr *attrs)
+{
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict && i < n; i++) {
+        PyObject *value = value_of(&attrs[i]);
+        if (!value || PyDict_SetItemString(dict, attrs[i].name, value)) Py_CLEAR(dict);
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
+/* What a hook returned: as many tensors of the graph as the node has outputs. 0, or -1 with an exception set. */
+static int take(PyObject *graph, PyObject *made, int n, struct sol_tensor **out)
+{
+    if (!PyTuple_Check(made) || PyTuple_Size(made) != n) {
+        PyErr_Format(core.error[SOL_ERR_INVALID], "expected %d tensors as results, got %R", n, made);
+        return -1;
+    }
+    for (int i = 0; i < n; i++)
+        if (!(out[i] = core_tensor_of(graph, PyTuple_GetItem(made, i)))) return -1;
+    return 0;
+}
+
+static sol_status run_hook(void *user, struct sol_graph *g, const struct sol_onnx_node *n, struct sol_tensor **out)
+{
+    const PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *graph = core_borrowed_graph(g), *made = NULL;
+    PyObject *in = graph ? tuple_of((struct py_graph *)graph, n->nin, n->in) : NULL;
+    PyObject *attrs = in ? dict_of(n->nattr, n->attrs) : NULL;
+    if (attrs)
+        made = PyObject_CallFunction(user, "O(ssssiO)O", graph, n->domain, n->op, n->name, n->where, n->nout, attrs, in);
+    const sol_status status = made && !take(graph, made, n->nout, out) ? SOL_OK : failed(g);
+    if (graph) ((struct py_graph *)graph)->g = NULL;
+    Py_XDECREF(made);
+    Py_XDECREF(attrs);
+    Py_XDECREF(in);
+    Py_XDECREF(graph);
+    PyGILState_Release(state);
+    return status;
+}
+
+static PyObject *register_onnx(PyObject *self, PyObject *args)
+{
+    const char *domain, *op;
+    PyObject *function;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "ssO", &domain, &op, &function)) return NULL;
+    Py_INCREF(function); /* as long as the context */
+    const sol_status status = sol_onnx_register(core.ctx, domain, op, run_hook, function);
+    if (!status) Py_RETURN_NONE;
+    Py_DECREF(function);
+    return core_raise(status);
+}
+
 static PyMethodDef functions[] = {
     {"register_layer", register_layer, METH_VARARGS,
      "register_layer(name, definition, attributes, doc, gradient, source, symbol, address, replace)"},
     {"register_pass", register_pass, METH_VARARGS, "register_pass(name, place, function, replace)"},
+    {"register_onnx", register_onnx, METH_VARARGS, "register_onnx(domain, operator, function)"},
     {"load_extension", load_extension, METH_VARARGS, "load_extension(path): a plug-in with layers and passes"},
     {"graph_layers", graph_layers, METH_O, "graph_layers(graph) -> [Layer] in their order"},
     {"graph_insert", graph_insert, METH_VARARGS,

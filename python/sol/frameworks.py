@@ -66,7 +66,7 @@ def names() -> list[str]:
 
 
 def named(name: str) -> Frontend:
-    """The frontend of a framework. Raises UnsupportedError if there is none, or its package is not there."""
+    """The frontend of a framework. Raises UnsupportedError if there is none, or its package does not fit (supported.py)."""
     name = _OTHER_NAMES.get(name, name)
     if name in _OWN:
         module = _OWN[name][0]
@@ -74,14 +74,7 @@ def named(name: str) -> Frontend:
         return cast(Frontend, _outside()[name][0].load())
     else:
         raise _core.UnsupportedError(f"framework {name!r}: not supported; there are {', '.join(map(repr, names()))}")
-    try:
-        return cast(Frontend, importlib.import_module(module))
-    except ModuleNotFoundError as e:
-        if (e.name or "").startswith("sol"):
-            raise
-        raise _core.UnsupportedError(
-            f"framework {name!r}: the package {e.name} is not installed; pip install 'sol[{name}]'"
-        ) from None
+    return cast(Frontend, importlib.import_module(module))
 
 
 def _of_type(kind: type) -> str | None:

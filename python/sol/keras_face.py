@@ -7,12 +7,16 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import keras
-import numpy as np
-from keras.src.backend.common.keras_tensor import KerasTensor
-from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from sol.supported import check
 
-from sol import _core
+check("tensorflow", "keras")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from keras.src.backend.common.keras_tensor import KerasTensor  # noqa: E402
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # noqa: E402
+
+from sol import _core  # noqa: E402
 
 
 class Runs(Protocol):
@@ -59,14 +63,26 @@ def _mask(x: Any) -> Any:
     return keras.src.backend.get_keras_mask(x) if keras.ops.is_tensor(x) else None
 
 
-def with_values(model: Any, variables: Sequence[Any]) -> Callable[..., Any]:
+class _Scope(keras.StatelessScope):
+    """Puts values in the places of variables. `assigned`: makes what a read gives of a value that was assigned."""
+
+    def __init__(self, values: Sequence[tuple[Any, Any]], assigned: Callable[[Any], Any]) -> None:
+        super().__init__(values, collect_losses=True)
+        self.assigned = assigned
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        """Keras calls it for each assignment."""
+        super().add_update((update[0], self.assigned(update[1])))
+
+
+def with_values(model: Any, variables: Sequence[Any], assigned: Callable[[Any], Any] = lambda v: v) -> Callable[..., Any]:
     """The same as a function whose first argument are values of the variables. It returns also the new values of those that the call
-    assigns, by their numbers."""
+    assigns, by their numbers. `assigned`: see _Scope."""
     network = network_of(model)
 
     def function(values: Sequence[Any], args: Any, kwargs: Any, masks: Any) -> Any:
         ids = [(layer, set(layer._loss_ids)) for layer in model._flatten_layers()]
-        with keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True) as scope:
+        with _Scope(list(zip(variables, values, strict=True)), assigned) as scope:
             before = [scope.get_current_value(v) for v in variables]
             result, _, made = network(args, kwargs, masks)
             now = [scope.get_current_value(v) for v in variables]

@@ -18,12 +18,13 @@ from sol import _core, log, report
 from sol.device import device
 from sol.inputs import Dim, Input
 from sol.onnx_file import Described, Source, describe, source_of
+from sol.onnx_outside import register
 from sol.parsed import CORE as _CORE
 from sol.parsed import NUMPY as _NUMPY
 from sol.programs import Programs
 from sol.report import Report
 
-__all__ = [*_sol.__all__, "Network", "load", "provider_path"]
+__all__ = [*_sol.__all__, "Network", "load", "provider_path", "register"]
 
 Shapes = dict[str, tuple[int, ...]]
 Call = Mapping[str, tuple[tuple[int, ...], bytes | None]]  # by input: its shape, and its data if there is little

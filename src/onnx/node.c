@@ -384,6 +384,12 @@ static void note_origins(struct node *n, int nin, tensor const *inputs, int nout
     for (int i = 0; i < nout && origins; i++) map_set_int(n->r->origins, (uintptr_t)out[i], (void *)origins);
 }
 
+void nd_made(struct node *n, int nin, tensor const *inputs, int nout, tensor const *out)
+{
+    note_cheap(n, nin, inputs, nout, out);
+    note_origins(n, nin, inputs, nout, out);
+}
+
 void nd_make_all(struct node *n, const struct nd_layer *l, int nout, tensor *out)
 {
     for (int i = 0; i < nout; i++) out[i] = NULL;
@@ -391,9 +397,7 @@ void nd_make_all(struct node *n, const struct nd_layer *l, int nout, tensor *out
     n->status = sol_graph_layer(
         n->r->graph, &(struct sol_new_layer){l->kind, l->nin, l->inputs, l->nattr, l->attrs, n->label, n->where}, nout,
         out);
-    if (n->status) return;
-    note_cheap(n, l->nin, l->inputs, nout, out);
-    note_origins(n, l->nin, l->inputs, nout, out);
+    if (!n->status) nd_made(n, l->nin, l->inputs, nout, out);
 }
 
 tensor nd_make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs)

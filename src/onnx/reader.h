@@ -230,7 +230,8 @@ struct op {
 /* NULL: none; *out_reason then says why. */
 const struct op *op_find(const char *domain, const char *name, int64_t version, const char **out_reason);
 const struct op *op_at(int i);
-/* op_outside.c: a layer that was registered (sol/extend.h) as "domain::name". NULL: there is none. */
+/* op_outside.c: a hook for this operator, or a layer that was registered as "domain::name" (sol/extend.h). NULL: there is
+ * neither. */
 const struct op *op_outside(struct sol_ctx *ctx, struct arena *a, const char *domain, const char *name);
 
 /* node.c: what rows are written with. A helper that fails records it in n->status and the context, and returns NULL or
@@ -320,6 +321,8 @@ struct nd_layer { /* a layer, whose name and place are the node's */
 };
 /* `out` gets the first nout outputs. */
 void nd_make_all(struct node *n, const struct nd_layer *l, int nout, tensor *out);
+/* Notes what values are known of tensors that layers made of the inputs. */
+void nd_made(struct node *n, int nin, tensor const *inputs, int nout, tensor const *out);
 #define IN(...)                                     \
     COUNT_OF(((tensor[]){__VA_ARGS__})), (tensor[]) \
     {                                               \

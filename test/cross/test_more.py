@@ -15,6 +15,7 @@ import pytest
 import sol
 import tensorflow as tf
 import torch
+from sol import supported
 from sol.parsed import flatten
 from sources import SOURCES, Torch
 from torch import nn
@@ -236,8 +237,9 @@ def test_without_the_other_framework(monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "jax" or n.startswith("sol.jax")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.setattr(supported, "_installed", lambda package: None)
     with pytest.raises(
-        sol.UnsupportedError, match=r"framework 'jax': the package jax is not installed; pip install 'sol\[jax\]'"
+        sol.UnsupportedError, match=r"SOL: expected jax 0\.10, got jax \(not installed\); pip install 'sol\[jax\]'"
     ):
         sol.optimize(nn.Linear(4, 2), torch.zeros(2, 4), framework="jax")
 

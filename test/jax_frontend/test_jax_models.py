@@ -18,6 +18,16 @@ import pytest
 import sol.jax as sol
 
 
+APPLICATIONS = [
+    "ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge", "DenseNet121", "DenseNet169", "DenseNet201",
+    "EfficientNetB0", "EfficientNetB1", "EfficientNetB2", "EfficientNetB3", "EfficientNetB4", "EfficientNetB5", "EfficientNetB6",
+    "EfficientNetB7", "EfficientNetV2B0", "EfficientNetV2B1", "EfficientNetV2B2", "EfficientNetV2B3", "EfficientNetV2L",
+    "EfficientNetV2M", "EfficientNetV2S", "InceptionResNetV2", "InceptionV3", "MobileNet", "MobileNetV2", "MobileNetV3Large",
+    "MobileNetV3Small", "NASNetLarge", "NASNetMobile", "ResNet101", "ResNet101V2", "ResNet152", "ResNet152V2", "ResNet50",
+    "ResNet50V2", "VGG16", "VGG19", "Xception",
+]  # fmt: skip
+
+
 def largest(a: Any, b: Any) -> float:
     """The largest difference of two trees."""
     return max(
@@ -152,8 +162,10 @@ def test_what_fails_says_why() -> None:
         jax.jvp(f, (x,), (x,))
     with pytest.raises(sol.UnsupportedError, match="a gradient of a gradient"):
         jax.jacrev(jax.grad(f))(x)
-    with pytest.raises(sol.InvalidError, match="argument 0: expected an array, got str; name it in static_argnums"):
+    with pytest.raises(sol.InvalidError, match="0: expected an array of numbers, got str; name it in static_argnums"):
         f("text")
+    with pytest.raises(sol.InvalidError, match="0: expected an array of numbers, got an array of type <U4; name it"):
+        f(np.array(["text"]))
     with pytest.raises(
         sol.UnsupportedError, match=r"3 things in this model are not supported:(.|\n)*complex64(.|\n)*igamma"
     ) as e:
@@ -223,15 +235,14 @@ def test_as_a_function_on_arrays() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["MobileNetV2", "EfficientNetB0", "DenseNet121", "ResNet50", "ConvNeXtTiny", "NASNetMobile", "Xception"]
-)
+@pytest.mark.parametrize("name", APPLICATIONS)
 def test_keras_applications(name: str) -> None:
-    """Networks of keras.applications with Keras on JAX, in a process of their own."""
+    """The error of each network of keras.applications with Keras on JAX is at most twice that of jax.jit. Each has a process of its own."""
     script = os.path.join(os.path.dirname(__file__), "application.py")
     done = subprocess.run([sys.executable, script, name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 5e-6
+    ours, theirs = map(float, done.stdout.split())
+    assert ours <= max(2 * theirs, 1e-6), (ours, theirs)
 
 
 @pytest.mark.parametrize(

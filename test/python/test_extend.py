@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sol
+import sol.onnx
 import sol.pytorch
 import torch
 from sol import extend
@@ -349,3 +350,66 @@ def test_an_operator_of_a_domain():
     assert np.allclose(made, 0.5 * np.tanh(x / 0.5), atol=1e-6)
     with pytest.raises(sol.Error, match=r"unknown attribute 'alpha'; it has: m=2\.0"):
         sol.optimize(model(alpha=1.0))(x)
+
+
+# -- operators of ONNX models
+
+
+def onnx_model(operator, *inputs, domain="com.extest", **attributes):
+    """The operator of minus the first input, and of the others."""
+    helper = pytest.importorskip("onnx").helper
+    *given, result = [helper.make_tensor_value_info(n, 1, ["n", 3]) for n in (*inputs, "result")]
+    nodes = [helper.make_node("Neg", [inputs[0]], ["z"], name="negate")]
+    nodes += [helper.make_node(operator, ["z", *inputs[1:]], ["result"], "it", domain=domain, **attributes)]
+    graph = helper.make_graph(nodes, "model", given, [result])
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.extest", 1)], ir_version=10
+    )
+
+
+def test_a_hook_of_an_operator_of_onnx(tmp_path):
+    """The node becomes a C function and a layer, also in training, for all sizes, and deployed."""
+    seen = []
+
+    @sol.onnx.register("com.extest", "CubeAdd")
+    def cube_add(b, node, x, y=None):
+        seen.append(node)
+        cube = b.layer("extest::cube", x, s=node.attributes.get("factor", 1.0))
+        return b.layer("add", cube, b.scalar(2, x.dtype) if y is None else y)
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 5, 3)).astype("float32")
+    model = onnx_model("CubeAdd", "x", "y", factor=0.5, axes=[1, 2], mode="fast")
+    want = y - 0.5 * x**3
+    net = sol.optimize(model)
+    assert np.allclose(net(x, y), want, rtol=1e-5, atol=1e-6)
+    assert np.allclose(net(x[:2], y[:2]), want[:2], rtol=1e-5, atol=1e-6)
+    node = seen[0]
+    assert (node.domain, node.operator, node.name, node.outputs) == ("com.extest", "CubeAdd", "it", 1)
+    assert node.attributes == {"factor": 0.5, "axes": [1, 2], "mode": "fast"}
+    assert np.allclose(sol.optimize(onnx_model("CubeAdd", "x"))(x), 2 - x**3, rtol=1e-5, atol=1e-6)
+    module = sol.optimize(model, x, y, framework="pytorch")
+    t = torch.from_numpy(x).requires_grad_()
+    module(t, torch.from_numpy(y)).sum().backward()
+    assert np.allclose(t.grad, -1.5 * x**2, rtol=1e-4, atol=1e-5)
+    sol.deploy(model, "shared_lib", {"path": str(tmp_path), "lib_name": "libcubes"}, x, y)
+    assert list(tmp_path.glob("*cubes*.so"))
+
+
+def test_mistakes_with_hooks_of_onnx():
+    with pytest.raises(sol.InvalidError, match="operator Conv: SOL translates this operator itself"):
+        sol.onnx.register("", "Conv", lambda b, node, x: x)
+    with pytest.raises(sol.InvalidError, match="expected a function, got 3"):
+        sol.onnx.register("com.extest", "Wrong", 3)
+    for made, message in (
+        (lambda b, node, x: None, "expected a tensor of this graph, got None"),
+        (lambda b, node, x: [x, x], "expected 1 tensors as results, got"),
+        (lambda b, node, x: b.layer("extest::nothing", x), "extest::nothing"),
+        (lambda b, node, x: 1 / 0, "ZeroDivisionError: division by zero"),
+    ):
+        sol.onnx.register("com.extest", "Wrong", made)
+        with pytest.raises(sol.Error, match=f"com.extest.Wrong(.|\n)*{message}"):
+            sol.optimize(onnx_model("Wrong", "x"), np.ones((2, 3), "float32"))
+    assert np.allclose(
+        sol.optimize(onnx_model("Identity", "x", domain=""), np.ones((2, 3), "float32"))(np.ones((2, 3), "float32")), -1
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 import sol
+from sol import supported
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +36,32 @@ def test_the_extension_shows_one_function():
 def test_versions_are_one():
     meson = re.search(r"version: '(.*?)'", (ROOT / "meson.build").read_text())
     assert meson and sol.__version__ == meson[1]
+
+
+def test_versions_of_other_packages_are_those_of_the_extras():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    stated = {}
+    for package, least in (re.match(r"(\w+)>=(.*)", r).groups() for rows in extras.values() for r in rows):
+        major, minor = map(int, least.split(",")[0].split("."))
+        later = "" if package in supported.LATER else f",<{major}.{minor + 1}"
+        assert least == f"{major}.{minor}{later}"
+        stated[package] = major, minor
+    assert stated == supported.TESTED
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "message"),
+    [
+        ("torch", "2.12.1+cpu", "SOL: expected torch 2.13 or later, got torch 2.12.1+cpu; pip install 'sol[torch]'"),
+        ("jax", "0.11.0", "SOL: expected jax 0.10, got jax 0.11.0; pip install 'sol[torch]'"),
+        ("torch", "2.13.0a0+gitabc", None),
+        ("torch", "3.0", None),
+    ],
+)
+def test_other_versions(package, version, message, monkeypatch):
+    monkeypatch.setattr(supported, "_installed", lambda name: version)
+    with pytest.raises(sol.UnsupportedError, match=re.escape(message)) if message else contextlib.nullcontext():
+        supported.check("torch", package)
 
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])

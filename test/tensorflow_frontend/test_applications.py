@@ -18,6 +18,7 @@ SLOW = pytest.mark.slow
 
 def model(name, dtype):
     keras.config.set_floatx(dtype)
+    keras.config.set_dtype_policy(dtype)  # the first layer of a process made one of the type that it had then
     keras.utils.set_random_seed(0)
     make = getattr(keras.applications, name)
     m = make(
@@ -41,6 +42,7 @@ def test_logits(name):
     got = np.asarray(sol.optimize(m)(x))
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * np.abs(want).max())
     f = model(name, "float32")
+    assert f.compute_dtype == "float32" and m.compute_dtype == "float64"
     f.set_weights([w.astype("float32") for w in m.get_weights()])
     m.set_weights(f.get_weights())
     exact = np.asarray(m(x.astype("float32")))

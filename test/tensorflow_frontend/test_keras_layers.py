@@ -29,7 +29,10 @@ CASES = {  # layer: (shape of the input, the layer on it)
     "AveragePooling2D": (IMAGE, lambda i: L.AveragePooling2D(3, 2, padding="same")(i)),
     "BatchNormalization": (IMAGE, lambda i: L.BatchNormalization()(i)),
     "Bidirectional": (SEQ, lambda i: L.Bidirectional(L.LSTM(3, return_sequences=True))(i)),
-    "CategoryEncoding": (IDS, lambda i: L.Dense(3)(L.CategoryEncoding(10, "one_hot")(i))),
+    "CategoryEncoding": (
+        IDS,
+        lambda i: L.Dense(3)(L.CategoryEncoding(10, "one_hot")(i) + L.CategoryEncoding(10, "multi_hot")(i)[:, None]),
+    ),
     "Concatenate": (SEQ, lambda i: L.Concatenate()([i, L.Dense(3)(i)])),
     "Conv1D": (SEQ, lambda i: L.Conv1D(5, 3, padding="causal", dilation_rate=2)(i)),
     "Conv1DTranspose": (SEQ, lambda i: L.Conv1DTranspose(3, 3, 2)(i)),

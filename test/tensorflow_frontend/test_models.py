@@ -463,13 +463,13 @@ def test_rejected_gradients():
 
 
 def test_rejected_versions(monkeypatch):
-    from sol.tensorflow import supported
+    from sol import supported
 
     monkeypatch.setattr(supported, "_installed", lambda package: "2.15.0" if package == "tensorflow" else "3.15.1")
     with pytest.raises(
         sol.UnsupportedError, match=r"expected tensorflow 2\.21 and keras 3\.15, got tensorflow 2\.15\.0"
     ):
-        supported.check()
+        supported.check("tensorflow", "tensorflow", "keras")
 
 
 def test_example(tmp_path):

@@ -168,6 +168,37 @@ def test_xla_is_left_out_with_a_warning():
     s.fit(X, Y, verbose=0)
 
 
+class Centered(L.Layer):
+    """Reads a state, or a trained variable, that it has assigned."""
+
+    def __init__(self, trained=False):
+        super().__init__()
+        self.trained = trained
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape=shape[-1:], initializer="zeros", trainable=self.trained)
+
+    def call(self, x, training=False):
+        if training:
+            self.mean.assign(0.5 * self.mean + 0.5 * tf.reduce_mean(x, 0))
+        return x - self.mean
+
+
+def test_the_gradient_ends_at_a_state_that_was_assigned():
+    def gradients(optimize, trained=False):
+        keras.utils.set_random_seed(0)
+        m = keras.Sequential([L.Input((6,)), L.Dense(5), Centered(trained), L.Dense(2)])
+        m = optimize(m)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(m(X, training=True) ** 2)
+        return [loss, *tape.gradient(loss, m.trainable_variables), *m.get_weights()]
+
+    for a, b in zip(gradients(sol.optimize), gradients(lambda m: m), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    with pytest.raises(sol.UnsupportedError, match=r"AssignVariableOp: an assignment to a variable that is trained"):
+        gradients(sol.optimize, trained=True)
+
+
 # -- mistakes
 
 

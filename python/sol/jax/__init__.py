@@ -1,5 +1,9 @@
 """SOL for JAX: `import sol.jax as sol`. `sol.optimize(function, *args)` returns a function that runs networks of SOL."""
 
+from sol.supported import check
+
+check("jax", "jax")
+
 import sol as _sol
 
 # isort: split

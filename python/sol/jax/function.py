@@ -160,8 +160,10 @@ class Call:
         try:
             return _spec(self.leaves[i])
         except TypeError as e:
+            x = self.leaves[i]
+            got = f"an array of type {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
             raise _core.InvalidError(
-                f"{function.__name__}: argument {self.name(i)}: expected an array, got {type(self.leaves[i]).__name__}; "
+                f"{function.__name__}: argument {self.name(i)}: expected an array of numbers, got {got}; "
                 "name it in static_argnums or static_argnames if it is no array"
             ) from e
 

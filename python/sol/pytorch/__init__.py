@@ -5,6 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from sol.supported import check
+
+check("torch", "torch")
+
 import torch
 from torch.utils import _pytree as pytree
 

@@ -58,7 +58,7 @@ class _Network(KerasModule):
 
 
 def _network(model: Any, variables: Sequence[Any], names: Sequence[str]) -> Any:
-    function = keras_face.with_values(model, variables)
+    function = keras_face.with_values(model, variables, torch.Tensor.detach)  # as Keras on PyTorch assigns
 
     def network(parameters: Any, args: Any, kwargs: Any, masks: Any) -> Any:
         with _generator():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from .supported import check
+from sol.supported import check
 
-check()
+check("tensorflow", "tensorflow", "keras")
 
-import sol as _sol  # noqa: E402
+import sol as _sol
 
 # isort: split
-from sol import *  # noqa: E402, F403
+from sol import *  # noqa: F403
 
-from .outside import layer, register  # noqa: E402
+from .outside import layer, register
 
 __all__ = [*_sol.__all__, "layer", "register"]

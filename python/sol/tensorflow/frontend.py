@@ -5,23 +5,19 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .supported import check
+import numpy as np
+import tensorflow as tf
 
-check()
+from sol import _core, from_parsed, report
+from sol.inputs import Dim, type_name
+from sol.inputs import Input as Described
+from sol.parsed import CORE, Call, Input, Mode, Output, Owned, Parsed, flatten, rebuild
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-
-from sol import _core, from_parsed, report  # noqa: E402
-from sol.inputs import Dim, type_name  # noqa: E402
-from sol.inputs import Input as Described  # noqa: E402
-from sol.parsed import CORE, Call, Input, Mode, Output, Owned, Parsed, flatten, rebuild  # noqa: E402
-
-from .calls import is_result, packer  # noqa: E402
-from .hooks import hooked  # noqa: E402
-from .model import attach  # noqa: E402
-from .parse import Reader  # noqa: E402
-from .wrap import Model, wrap  # noqa: E402
+from .calls import is_result, packer
+from .hooks import hooked
+from .model import attach
+from .parse import Reader
+from .wrap import Model, wrap
 
 __all__ = ["assign", "dims", "optimize", "owned", "parse", "wrap"]
 

@@ -240,8 +240,11 @@ class Reader:
         if o.inputs[1].ref() not in env:
             raise _Missing
         value = self.b.value(env[o.inputs[1].ref()])
+        if self.gradient and variable.trainable:
+            raise Rejected("an assignment to a variable that is trained; give it trainable=False, or assign it outside of the model")
         function = _ASSIGN[o.type]
-        self.state[id(variable)] = self.b.layer(function, before, value) if function else value
+        value = self.b.layer(function, before, value) if function else value
+        self.state[id(variable)] = self.b.layer("stop", value)  # TensorFlow's gradient ends at a variable that is read
         self.written[id(variable)] = variable
 
     def _op_ReadVariableOp(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Value:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from sol.parsed import NUMPY
+
 from ..builder import Rejected, core_type
 from .table import op
 
@@ -36,6 +43,33 @@ def one_hot(b, o, i, n, on, off):
     if (float(b.known(on)), float(b.known(off))) == (1, 0):
         return y
     return b.layer("where", y, b.cast(on, dtype), b.cast(off, dtype))
+
+
+def _interval(t):
+    """The least and the largest value that a number of the graph can have."""
+    known = tf.get_static_value(t)
+    if known is not None:
+        return int(known), int(known)
+    if t.op.type in ("Minimum", "Maximum"):
+        choose = min if t.op.type == "Minimum" else max
+        return tuple(map(choose, zip(*map(_interval, t.op.inputs), strict=True)))
+    return _interval(t.op.inputs[0]) if t.op.type in ("Identity", "Cast") else (-math.inf, math.inf)
+
+
+@op("DenseBincount")
+def bincount(b, o, x, size, weights):
+    """Counts of x[.., K] = 0 .. size-1, or sums of the weights there, or whether there are any. Other numbers do not count."""
+    least, most = _interval(o.inputs[1])  # tf.math.bincount computes a size of the data, also if its limits are the same
+    x, n, dtype = b.value(x), least if least == most else b.number(size), core_type(o.outputs[0].dtype)
+    at = b.value(np.arange(n, dtype=NUMPY[x.dtype]).reshape(n, 1))
+    same = b.layer("eq", b.reshape(x, [*x.shape[:-1], 1, x.shape[-1]]), at)
+    if o.get_attr("binary_output"):
+        return b.cast(b.layer("Max", b.cast(same, "i32"), axes=[x.ndim], keep=0), dtype)
+    if 0 in o.inputs[2].shape:
+        return b.layer("Sum", b.cast(same, dtype), axes=[x.ndim], keep=0)
+    w = b.value(weights)
+    w = b.reshape(w, [*w.shape[:-1], 1, w.shape[-1]])
+    return b.layer("Sum", b.layer("where", same, w, b.scalar(0, dtype)), axes=[x.ndim], keep=0)
 
 
 @op("ArgMax", "ArgMin")
