@@ -89,26 +89,6 @@ sol_status sol_graph_replace(struct sol_graph *g, struct sol_tensor *old, struct
 /* Sets the error of the calling thread and returns SOL_ERR_INVALID. */
 sol_status sol_graph_fail(struct sol_graph *g, const char *text);
 
-/* -- operators of ONNX models that become layers in a way of your own. (An operator with the name of a registered layer,
- * domain::operator, becomes that layer by itself.) */
-
-struct sol_onnx_node {
-    const char *domain, *op;
-    const char *name, *where; /* for the layers that are added: of the node, and its place in the model */
-    int nin, nout, nattr;
-    struct sol_tensor *const *in; /* NULL: a missing input */
-    const struct sol_attr *attrs; /* numbers, lists of numbers and texts; other attributes are an error of the model */
-};
-/* Adds layers to the graph (sol_graph_layer) that compute the node's outputs, out[nout]. NULL: not supported, which is an
- * error if the model reads that output. It may run several times for one model, each time on another graph, and in several
- * threads. Returns 0, or what sol_graph_fail returned, whose message stands beside the node's name. */
-typedef sol_status sol_onnx_hook(void *user, struct sol_graph *g, const struct sol_onnx_node *node,
-                                 struct sol_tensor **out);
-/* Nodes of this operator become what the hook makes, in models that are read later with this context. A hook that is
- * registered again takes the place of the earlier one. Texts are copied. Errors: INVALID (no name; SOL translates the
- * operator itself), NOMEM. */
-sol_status sol_onnx_register(struct sol_ctx *ctx, const char *domain, const char *op, sol_onnx_hook *hook, void *user);
-
 /* -- plug-ins: shared objects that register layers and passes. They call SOL through a table, because it may be a part
  * of another library. */
 
@@ -136,8 +116,6 @@ struct sol_extend {
                                struct sol_tensor **out);
     sol_status (*graph_replace)(struct sol_graph *g, struct sol_tensor *old, struct sol_tensor *with);
     sol_status (*graph_fail)(struct sol_graph *g, const char *text);
-    sol_status (*onnx_register)(struct sol_ctx *ctx, const char *domain, const char *op, sol_onnx_hook *hook,
-                                void *user);
 };
 /* A plug-in exports `sol_extension`, a function of this type. It checks `version`, registers what it has with the
  * context, and returns 0 or the status that failed. SOL calls it once for each context. The plug-in is never unloaded.

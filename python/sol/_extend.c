@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sol/extend.h"
+#include "sol/onnx.h"
 
 static PyObject *register_layer(PyObject *self, PyObject *args)
 {
@@ -334,7 +335,8 @@ static sol_status run_hook(void *user, struct sol_graph *g, const struct sol_onn
     PyObject *in = graph ? tuple_of((struct py_graph *)graph, n->nin, n->in) : NULL;
     PyObject *attrs = in ? dict_of(n->nattr, n->attrs) : NULL;
     if (attrs)
-        made = PyObject_CallFunction(user, "O(ssssiO)O", graph, n->domain, n->op, n->name, n->where, n->nout, attrs, in);
+        made =
+            PyObject_CallFunction(user, "O(ssssiO)O", graph, n->domain, n->op, n->name, n->where, n->nout, attrs, in);
     const sol_status status = made && !take(graph, made, n->nout, out) ? SOL_OK : failed(g);
     if (graph) ((struct py_graph *)graph)->g = NULL;
     Py_XDECREF(made);

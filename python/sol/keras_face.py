@@ -17,6 +17,8 @@ from keras.src.backend.common.keras_tensor import KerasTensor  # noqa: E402
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # noqa: E402
 
 from sol import _core  # noqa: E402
+from sol.inputs import Input as Described  # noqa: E402
+from sol.parsed import Call, flatten, rebuild  # noqa: E402
 
 
 class Runs(Protocol):
@@ -75,7 +77,9 @@ class _Scope(keras.StatelessScope):
         super().add_update((update[0], self.assigned(update[1])))
 
 
-def with_values(model: Any, variables: Sequence[Any], assigned: Callable[[Any], Any] = lambda v: v) -> Callable[..., Any]:
+def with_values(
+    model: Any, variables: Sequence[Any], assigned: Callable[[Any], Any] = lambda v: v
+) -> Callable[..., Any]:
     """The same as a function whose first argument are values of the variables. It returns also the new values of those that the call
     assigns, by their numbers. `assigned`: see _Scope."""
     network = network_of(model)
@@ -145,6 +149,17 @@ def plain(model: Any) -> Any:
     made: Any = object.__new__(original(type(model)))
     made.__dict__.update({k: v for k, v in model.__dict__.items() if k not in ("_sol", "supports_jit")})
     return made
+
+
+def optimize(model: Any, call: Call, frontend: Callable[[Any], Any], zeros: Callable[[Described], Any]) -> Any:
+    """`sol.optimize`. With example arguments, the network for inference is compiled now. `frontend`: makes an optimized model; `zeros`: an
+    example as described."""
+    new = frontend(copy.deepcopy(model) if call.copy else model)
+    if call.args or call.kwargs:
+        leaves = [zeros(x) if isinstance(x, Described) else x for x in flatten((call.args, call.kwargs))]
+        args, kwargs = rebuild((call.args, call.kwargs), leaves)
+        new(*args, **kwargs)
+    return new
 
 
 def class_of(cls: type, members: dict[str, Any]) -> type:

@@ -30,7 +30,9 @@ class Builder:
     def __init__(self, graph: _core.Graph, node: Node) -> None:
         self.graph, self.node = graph, node
 
-    def layers(self, kind: str, *inputs: _core.Tensor | None, outputs: int = 1, **attributes: Any) -> list[_core.Tensor]:
+    def layers(
+        self, kind: str, *inputs: _core.Tensor | None, outputs: int = 1, **attributes: Any
+    ) -> list[_core.Tensor]:
         """Adds a layer with several outputs."""
         return list(self.graph.layer(kind, self.node.name, self.node.where, inputs, attributes, outputs))
 

@@ -29,7 +29,6 @@ static const struct sol_extend table = {
     .graph_insert = sol_graph_insert,
     .graph_replace = sol_graph_replace,
     .graph_fail = sol_graph_fail,
-    .onnx_register = sol_onnx_register,
 };
 
 struct loaded { /* of a context */

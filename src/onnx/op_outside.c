@@ -1,11 +1,10 @@
-/* Operators from outside (sol/extend.h). A hook translates a node; without one, Scale of the domain com.acme is the
- * registered layer com.acme::Scale, whose inputs, outputs and attributes are the node's, in their order and by their
- * names. */
+/* Operators from outside. A hook (sol_onnx_register) translates a node; without one, Scale of the domain com.acme is
+ * the registered layer com.acme::Scale, whose inputs, outputs and attributes are the node's, in their order and by
+ * their names. */
 #include <string.h>
 
 #include "base/registry.h"
 #include "onnx/ops.h"
-#include "sol/extend.h"
 
 /* -- hooks. They belong to a context and live as long as it does. */
 

@@ -230,8 +230,8 @@ struct op {
 /* NULL: none; *out_reason then says why. */
 const struct op *op_find(const char *domain, const char *name, int64_t version, const char **out_reason);
 const struct op *op_at(int i);
-/* op_outside.c: a hook for this operator, or a layer that was registered as "domain::name" (sol/extend.h). NULL: there is
- * neither. */
+/* op_outside.c: a hook for this operator, or a layer that was registered as "domain::name" (sol/extend.h). NULL: there
+ * is neither. */
 const struct op *op_outside(struct sol_ctx *ctx, struct arena *a, const char *domain, const char *name);
 
 /* node.c: what rows are written with. A helper that fails records it in n->status and the context, and returns NULL or

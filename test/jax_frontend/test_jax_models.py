@@ -17,7 +17,6 @@ import optax
 import pytest
 import sol.jax as sol
 
-
 APPLICATIONS = [
     "ConvNeXtBase", "ConvNeXtLarge", "ConvNeXtSmall", "ConvNeXtTiny", "ConvNeXtXLarge", "DenseNet121", "DenseNet169", "DenseNet201",
     "EfficientNetB0", "EfficientNetB1", "EfficientNetB2", "EfficientNetB3", "EfficientNetB4", "EfficientNetB5", "EfficientNetB6",

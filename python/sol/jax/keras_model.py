@@ -3,16 +3,14 @@ in calls, in `stateless_call`, and in the steps of `fit`, which Keras compiles w
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import jax
 import numpy as np
 
 from sol import _core, keras_face
-from sol.inputs import Input as Described
 from sol.inputs import type_name
-from sol.parsed import Call, flatten, rebuild
+from sol.parsed import Call
 
 from .function import EACH_SHAPE, Function
 
@@ -62,17 +60,7 @@ def attach(model: Any) -> Any:
 
 
 def optimize(model: Any, call: Call) -> Any:
-    """`sol.optimize`. With example arguments, the network for them is compiled now."""
+    """`sol.optimize`."""
     if call.vdims is not None or call.batch_size is not None:
         raise _core.UnsupportedError(f"sol.optimize: {EACH_SHAPE}")
-    if call.copy:
-        model = copy.deepcopy(model)
-    new = attach(model)
-    if call.args or call.kwargs:
-        leaves = [
-            np.zeros(x.sized(1), np.dtype(type_name(x.dtype))) if isinstance(x, Described) else x
-            for x in flatten((call.args, call.kwargs))
-        ]
-        args, kwargs = rebuild((call.args, call.kwargs), leaves)
-        new(*args, **kwargs)
-    return new
+    return keras_face.optimize(model, call, attach, lambda x: np.zeros(x.sized(1), np.dtype(type_name(x.dtype))))

@@ -4,7 +4,6 @@ same Parameters, so that it sees what Keras and its optimizers assign, and gradi
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,8 +12,7 @@ import numpy as np
 import torch
 
 from sol import _core, keras_face
-from sol.inputs import Input as Described
-from sol.parsed import Call, flatten, rebuild
+from sol.parsed import Call
 
 from .entry import optimize_module
 
@@ -114,17 +112,12 @@ def attach(model: Any, vdims: Any = None) -> Any:
 
 
 def optimize(model: Any, call: Call) -> Any:
-    """`sol.optimize`. With example arguments, the program for inference is compiled now."""
-    if call.copy:
-        model = copy.deepcopy(model)
-    new = attach(model, call.vdims)
-    if call.args or call.kwargs:
-        batch = 1 if call.batch_size is None else call.batch_size
-        leaves = [
-            torch.zeros(x.sized(batch), dtype=x.dtype) if isinstance(x, Described) else x
-            for x in flatten((call.args, call.kwargs))
-        ]
-        args, kwargs = rebuild((call.args, call.kwargs), leaves)
-        with torch.no_grad():
-            new(*args, **kwargs)
-    return new
+    """`sol.optimize`."""
+    batch = 1 if call.batch_size is None else call.batch_size
+    with torch.no_grad():
+        return keras_face.optimize(
+            model,
+            call,
+            lambda m: attach(m, call.vdims),
+            lambda x: torch.zeros(x.sized(batch), dtype=x.dtype),
+        )

@@ -241,7 +241,9 @@ class Reader:
             raise _Missing
         value = self.b.value(env[o.inputs[1].ref()])
         if self.gradient and variable.trainable:
-            raise Rejected("an assignment to a variable that is trained; give it trainable=False, or assign it outside of the model")
+            raise Rejected(
+                "an assignment to a variable that is trained; give it trainable=False, or assign it outside of the model"
+            )
         function = _ASSIGN[o.type]
         value = self.b.layer(function, before, value) if function else value
         self.state[id(variable)] = self.b.layer("stop", value)  # TensorFlow's gradient ends at a variable that is read

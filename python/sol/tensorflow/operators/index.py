@@ -59,7 +59,7 @@ def _interval(t):
 @op("DenseBincount")
 def bincount(b, o, x, size, weights):
     """Counts of x[.., K] = 0 .. size-1, or sums of the weights there, or whether there are any. Other numbers do not count."""
-    least, most = _interval(o.inputs[1])  # tf.math.bincount computes a size of the data, also if its limits are the same
+    least, most = _interval(o.inputs[1])  # tf.math.bincount looks at the data even if it has one limit
     x, n, dtype = b.value(x), least if least == most else b.number(size), core_type(o.outputs[0].dtype)
     at = b.value(np.arange(n, dtype=NUMPY[x.dtype]).reshape(n, 1))
     same = b.layer("eq", b.reshape(x, [*x.shape[:-1], 1, x.shape[-1]]), at)
