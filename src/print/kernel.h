@@ -164,7 +164,7 @@ struct solver { /* a row of plan/solvers.c */
     /* calls another library, which the cost model does not know well enough: a policy picks it, or the key forces it */
     bool foreign;
     enum { FOR_VECTORS, FOR_ITEMS, FOR_ANY } lanes; /* of the targets that it prints for: vectors, or work items */
-    bool dynamic;                                    /* may it compute clusters whose sizes vary? */
+    bool dynamic;                                   /* may it compute clusters whose sizes vary? */
     bool whole;    /* computes statements together that the planner would otherwise make units of their own */
     bool all_rows; /* needs more than one row at a time, and is not given up for a band of rows */
     /* Can it compute this cluster? If not, *out_why gets the reason (for reports). */
