@@ -146,7 +146,7 @@ struct plan {
 
 /* solvers.c: all solvers; ends with NULL */
 extern const struct solver *const solvers[];
-const struct solver *solver_named(const char *name);      /* NULL: there is none */
+const struct solver *solver_named(const char *name); /* NULL: there is none */
 bool solver_prints(const struct solver *s, const struct target *t);
 /* The names of those that print, for people. Those that call a library are left out if it is not among `plugins` (NULL:
  * there are none). */
