@@ -52,10 +52,14 @@ sol_status block_here(struct sol_net *net, int64_t bytes, const char *what, stru
     return SOL_OK;
 }
 
-sol_status block_make(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b)
+sol_status block_make(struct sol_net *net, int64_t bytes, const char *what, const int64_t *sizes, struct block *out_b)
 {
+    char text[SIZES_TEXT];
     *out_b = (struct block){0};
-    return bytes ? net->runner->make(net, bytes, what, out_b) : SOL_OK;
+    const sol_status status = bytes ? net->runner->make(net, bytes, what, out_b) : SOL_OK;
+    if (!status) return SOL_OK;
+    sizes_text(net, sizes, text);
+    return ctx_where(net->ctx, status, "network '%s'%s: ", net->parts.name, text);
 }
 
 void block_fresh(char *at, int64_t bytes)
@@ -76,12 +80,12 @@ void block_free(struct sol_ctx *ctx, struct block *b)
     *b = (struct block){0};
 }
 
-sol_status block_need(struct sol_net *net, int64_t bytes, const char *what, bool grows, struct block *b)
+sol_status block_need(struct sol_net *net, int64_t bytes, const char *what, const int64_t *sizes, struct block *b)
 {
     if (b->bytes >= bytes) return SOL_OK;
-    if (grows) bytes = MAX(bytes, b->bytes + b->bytes / 8);
+    if (sizes) bytes = MAX(bytes, b->bytes + b->bytes / 8);
     block_free(net->ctx, b);
-    return block_make(net, bytes, what, b);
+    return block_make(net, bytes, what, sizes, b);
 }
 
 static struct slot *slot_make(struct sol_net *net)
@@ -124,11 +128,10 @@ void slot_give(struct sol_net *net, struct slot *s)
 
 static sol_status slot_fit(struct sol_net *net, const struct slot_use *use, struct slot *s)
 {
-    const bool varies = net->module->nsize > 0;
     const int64_t workspace = rt_quantity(use->program->workspace_bytes, s->sizes),
                   scratch = rt_scratch_bytes(use->program, s->sizes) * (net->launches ? 1 : use->threads);
-    TRY(block_need(net, workspace, "the workspace", varies, &s->workspace));
-    return block_need(net, scratch, "the scratch memory of the threads", varies, &s->scratch);
+    TRY(block_need(net, workspace, "the workspace", s->sizes, &s->workspace));
+    return block_need(net, scratch, "the scratch memory of the threads", s->sizes, &s->scratch);
 }
 
 sol_status slot_take(struct sol_net *net, const struct slot_use *use, struct slot **out_s)

@@ -150,12 +150,13 @@ void net_unlock(struct sol_net *net);
 /* Frees the rest of a destroyed network when no saved tensors refer to it any more. */
 void net_free(struct sol_net *net);
 
-/* block.c. `bytes` may be 0. */
-sol_status block_make(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b);
+/* block.c. `bytes` may be 0. sizes: of the call on which `bytes` depends, which a message names; NULL: of none. */
+sol_status block_make(struct sol_net *net, int64_t bytes, const char *what, const int64_t *sizes, struct block *out_b);
 void block_free(struct sol_ctx *ctx, struct block *b);
 sol_status block_here(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b);
-/* Enlarges a block if necessary, without keeping its content. `grows`: perhaps soon again, so by an eighth at least. */
-sol_status block_need(struct sol_net *net, int64_t bytes, const char *what, bool grows, struct block *b);
+/* Enlarges a block if necessary, without keeping its content. If it depends on sizes, a call may soon need more, so it
+ * grows by an eighth at least. */
+sol_status block_need(struct sol_net *net, int64_t bytes, const char *what, const int64_t *sizes, struct block *b);
 void block_keep(struct block *b); /* it will be used again */
 /* Prepares memory of the caller that a program will write. Large memory is usually new, such as the gradients of a
  * step, because allocators return large blocks to the system. Writing it is several times as fast with huge pages. */
@@ -180,6 +181,9 @@ struct size_read { /* a dimension of an input */
 sol_status sizes_begin(struct sol_net *net); /* when the network is made */
 /* Finds the sizes of a call among those that a slot knows, or computes them. `dims` as in slot_take. */
 sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims);
+/* " with '#0' 2, 'steps' 40": the dimensions of a call; nothing if there are none. */
+enum { SIZES_TEXT = 400 };
+void sizes_text(const struct sol_net *net, const int64_t *sizes, char out[SIZES_TEXT]);
 size_t sizes_bytes(const struct sol_net *net); /* what a slot needs for `known` and `own` */
 bool sizes_are_set(const struct sol_net *net); /* by steps? */
 /* The dimensions of a call, where those that steps set are the most that they may become. `out` has room for them. */

@@ -40,7 +40,7 @@ sol_status launched_begin(struct sol_net *net)
 sol_status launched_open(struct sol_net *net, struct slot *s, const struct line *line)
 {
     const int64_t sizes = net->module->nsize * (int64_t)sizeof *s->sizes;
-    TRY(block_need(net, LINE + sizes, "the state of a call", false, &s->state));
+    TRY(block_need(net, LINE + sizes, "the state of a call", NULL, &s->state));
     const sol_ptr at = (sol_ptr)(uintptr_t)s->state.at;
     TRY(line_add(line, &(struct sol_command){.kind = SOL_COMMAND_FILL, .label = "errors", .to = at, .bytes = LINE}));
     return launched_sizes(net, s, line);

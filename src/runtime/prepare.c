@@ -52,7 +52,7 @@ static sol_status prepare(struct sol_params *params, const bool *dirty, bool all
     const struct sol_net *net = params->net;
     const struct sol_module *m = net->module;
     if (!params->prepared.at)
-        TRY(block_make(params->net, m->prepared_bytes, "the prepared parameters", &params->prepared));
+        TRY(block_make(params->net, m->prepared_bytes, "the prepared parameters", NULL, &params->prepared));
     unsigned char *only = ctx_try(net->ctx, (size_t)(m->prepare.nstep + m->nbuffer));
     if (!only) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", net->parts.name);
     bool *needed = (bool *)only + m->prepare.nstep;

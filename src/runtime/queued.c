@@ -106,7 +106,7 @@ static sol_status place_params(struct sol_params *params)
 {
     struct sol_net *net = params->net;
     if (params->mirror.at || !net->mirror_bytes) return SOL_OK;
-    TRY(block_make(net, net->mirror_bytes, "the parameters", &params->mirror));
+    TRY(block_make(net, net->mirror_bytes, "the parameters", NULL, &params->mirror));
     for (int i = 0; i < net->module->nparam; i++) params->at[i] = params->mirror.at + net->param_at[i];
     return SOL_OK;
 }
@@ -178,7 +178,7 @@ static sol_status place_io(const struct away *a)
     if (a->net->heap) return place_resident(a);
     for (int i = 0; i < m->nbuffer; i++)
         if (is_given(a, &m->buffer[i])) total += rounded(bytes_of(a, &m->buffer[i]));
-    TRY(block_need(a->net, total, "inputs and outputs", m->nsize > 0, &s->io));
+    TRY(block_need(a->net, total, "inputs and outputs", s->sizes, &s->io));
     char *at = s->io.at;
     for (int i = 0; i < m->nbuffer; i++) {
         const struct sol_buffer *b = &m->buffer[i];
@@ -421,7 +421,7 @@ static sol_status write_constants(struct sol_net *net)
     net->constant_at = NEW_ARRAY(net->arena, char *, m->nbuffer + 1);
     TRY(ctx_check(net->ctx));
     if (!total) return SOL_OK;
-    TRY(block_make(net, total, "the constants", &net->constants));
+    TRY(block_make(net, total, "the constants", NULL, &net->constants));
     char *at = net->constants.at;
     TRY(queue_take(net->parts.dev, &q));
     sol_status status = SOL_OK;

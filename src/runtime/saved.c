@@ -60,7 +60,7 @@ static sol_status no_memory(const struct sol_net *net)
 sol_status saved_need(struct sol_saved *s, int64_t bytes)
 {
     struct sol_net *net = s->net;
-    TRY(block_need(net, bytes, "what forward saves for backward", net->module->nsize > 0, &s->block));
+    TRY(block_need(net, bytes, "what forward saves for backward", net->module->nsize ? s->dims : NULL, &s->block));
     s->bytes = bytes;
     return SOL_OK;
 }

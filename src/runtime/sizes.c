@@ -50,21 +50,27 @@ static sol_status misfit_alone(const struct sol_net *net, enum rt_fit fit, int w
                     (long long)size, expected, place);
 }
 
+void sizes_text(const struct sol_net *net, const int64_t *sizes, char out[SIZES_TEXT])
+{
+    const struct sol_module *m = net->module;
+    size_t n = 0;
+    *out = 0;
+    for (int i = 0; sizes && i < m->ndim && n < SIZES_TEXT; i++)
+        n += (size_t)snprintf(out + n, SIZES_TEXT - n, "%s'%s' %lld", i ? ", " : " with ", m->dim[i].name,
+                              (long long)sizes[i]);
+}
+
 static sol_status misfit(const struct sol_net *net, enum rt_fit fit, int which, const int64_t *sizes)
 {
     const struct sol_module *m = net->module;
     const char *name = net->parts.name;
     if (fit == RT_MULTIPLE || fit == RT_LIMITS) return misfit_alone(net, fit, which, sizes[which]);
-    char all[400];
-    size_t n = 0;
-    for (int i = 0; i < m->ndim && n < sizeof all; i++)
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s'%s' %lld", i ? ", " : "", m->dim[i].name,
-                              (long long)sizes[i]);
+    char with[SIZES_TEXT];
+    sizes_text(net, sizes, with);
     if (fit == RT_NEEDS)
-        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s' with %s: %s, which would be %lld", name, all,
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s'%s: %s, which would be %lld", name, with,
                         m->check[which].what, (long long)rt_quantity(m->check[which].size, sizes));
-    return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s' with %s: a tensor would be larger than 2^47 bytes", name,
-                    all);
+    return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s'%s: a tensor would be larger than 2^47 bytes", name, with);
 }
 
 /* sizes: room for all. memory: rt_sizes_bytes; NULL: without places of blocks */

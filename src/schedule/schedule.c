@@ -181,9 +181,13 @@ static int64_t store_bytes(const struct allocation *st)
     return st->when ? size_mul(bytes, st->when) : bytes;
 }
 
+/* Of at least `bytes`, whole cache lines. What a form has as a factor stays in front of the quotient, so tensors of as
+ * many pixels, whatever their channels, share it: sums of many tensors stay short. */
 static int64_t lines(int64_t bytes)
 {
-    return size_mul(size_ceil_div(bytes, 64), 64);
+    const int64_t factor = size_varies(bytes) ? size_factor(bytes) : 1, most = MIN(factor & -factor, 64);
+    const int64_t count = size_ceil_div(size_exact_div(bytes, factor), 64 / most);
+    return size_mul(count, factor * (64 / most));
 }
 
 struct life { /* of a root tensor, in each program */
@@ -519,13 +523,23 @@ static sol_status check_set(const struct schedule *s, const struct schedule_prog
     return SOL_OK;
 }
 
-/* What is planned for the most that layers may set has a bound. */
+/* What is planned for the most that layers may set has a bound, forms are not too long, and bytes that are
+ * constants are a number that a table may have. */
 static sol_status check_planned(const struct schedule *s)
 {
-    bool bad = false;
-    for (int i = 0; i < s->buffers.n; i++) bad |= s->buffers.at[i].bytes == SIZE_BAD;
-    for (int i = 0; i < PROGRAMS; i++) bad |= s->program[i].scratch_bytes == SIZE_BAD;
+    const struct sol_graph *g = s->plan->g;
+    bool bad = false, large = false;
+    for (int i = 0; i < s->buffers.n + PROGRAMS; i++) {
+        const int64_t bytes = i < s->buffers.n ? s->buffers.at[i].bytes : s->program[i - s->buffers.n].scratch_bytes;
+        bad |= bytes == SIZE_BAD;
+        large |= bytes >= SIZE_POISON && (bytes < SIZE_FORM || (!g->dims.n && bytes != SIZE_BAD));
+    }
+    if (large) return ctx_fail(s->plan->ctx, SOL_ERR_INVALID, "a tensor would be larger than 2^47 bytes");
     if (!bad) return SOL_OK;
+    if (!graph_data_dims(g))
+        return ctx_fail(s->plan->ctx, SOL_ERR_UNSUPPORTED,
+                        "memory cannot be planned: the sum of the tensors' sizes has too many terms: let fewer sizes "
+                        "vary");
     return ctx_fail(s->plan->ctx, SOL_ERR_UNSUPPORTED,
                     "memory cannot be planned: a tensor's size follows from sizes that layers set while the network "
                     "runs, and has no bound that is known: let a smaller `most` limit them (sol_graph_data_dim)");

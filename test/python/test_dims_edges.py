@@ -124,3 +124,21 @@ def test_sizes_of_0_and_1(name, run):
                 torch.testing.assert_close(
                     a, b, rtol=1e-4, atol=2e-5, equal_nan=True, msg=lambda m, s=sizes: f"{s}: {m}"
                 )
+
+
+class Scores(nn.Module):
+    def forward(self, x):
+        return (torch.cumsum(torch.cumsum(x @ x.transpose(-1, -2), -1).flip(-1), -2) @ x).sum(-1)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_out_of_memory(train):
+    """The message names the network and the sizes; smaller ones go on."""
+    model = sol.optimize(Scores(), torch.randn(2, 16, 4), vdims=True)
+    with torch.set_grad_enabled(train):
+        small = torch.randn(3, 20, 4, requires_grad=train)
+        with pytest.raises(sol.OutOfMemoryError, match=r"network 'Scores' with '#0' 1, '#1' 4194304: out of memory: .* needs \d{15} bytes"):
+            model(torch.zeros(1, 1 << 22, 4, requires_grad=train))
+        with pytest.raises(sol.Error, match=r"Scores.*: a tensor would be larger than 2\^47 bytes"):
+            model(torch.zeros(1, 1 << 23, 4, requires_grad=train))
+        assert torch.allclose(model(small), Scores()(small), rtol=1e-4, atol=1e-3)

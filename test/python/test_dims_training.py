@@ -105,3 +105,24 @@ def test_epoch_with_a_tail(name):
     s = sol.optimize(copy.deepcopy(model), *args(), **kwargs)
     torch.testing.assert_close(epoch(s, data), expected)
     assert [p.varying is not None for p in s._sol.programs.values()] == programs
+
+
+class Mixed(nn.Module):
+    """Saves a tensor for each of many numbers of channels, whose bytes are no whole cache lines."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(n, n + 1, 1) for n in range(1, 20))
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            x = torch.tanh(layer(x))
+            if i % 7 == 6:
+                x = F.avg_pool2d(x, 2)
+        return x.sum((2, 3))
+
+
+@pytest.mark.slow
+def test_many_tensors_are_saved():
+    torch.manual_seed(0)
+    check(Mixed(), sol.input([0, 1, 0, 0]), [(2, 1, 16, 24), (3, 1, 21, 17)])
