@@ -21,6 +21,7 @@ struct attention {
     int lead; /* leading dimensions of the result */
     int64_t size[SOL_MAX_DIMS];
     bool mask, mask_bool, causal;
+    bool none;    /* there may be no keys */
     bool bare;    /* a query may have no keys */
     bool written; /* as the formula says: a bool mask selects, and a query without keys is NaN */
     double scale, fill;
@@ -67,7 +68,8 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
                                             "%s: input %d: dimension %d of size %lld does not go with %lld", def->name,
                                             i, d, (long long)in[i].shape[d], (long long)t->size[at]));
         }
-    t->bare = !t->written && (t->mask || !size_le(1, in[1].shape[in[1].ndim - 2]));
+    t->none = !size_le(1, in[1].shape[in[1].ndim - 2]);
+    t->bare = !t->written && (t->mask || t->none);
     if (t->scale == 0) TRY(number_of(ctx, def, "the last dimension of q", in[0].shape[in[0].ndim - 1]));
     if (t->scale == 0) t->scale = in[0].shape[in[0].ndim - 1] ? 1 / sqrt((double)in[0].shape[in[0].ndim - 1]) : 1;
     return SOL_OK;
@@ -165,7 +167,11 @@ static void put_attention(struct arena *a, const struct attention *t, bool sums,
     const char *e = arena_printf(a, "exp(s[%s %s %s] - %s)", at, LT, LS, m);
     if (t->causal) e = arena_printf(a, "where(%s<=%s, %s, 0)", LS, LT, e);
     text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
-    const char *z = arena_printf(a, t->bare ? "where(z[%s %s]==0, 1, z[%s %s])" : "z[%s %s]", at, LT, at, LT);
+    const char *z = arena_printf(a, "z[%s %s]", at, LT);
+    if (t->bare)
+        z = arena_printf(a, "where(%s==0, 1, %s)", z, z);
+    else if (t->none) /* a sum over nothing is 0 */
+        z = arena_printf(a, "where(#%s==0, 1, %s)", LS, z);
     text_put(out, "y[%s %s %s] = (sum[%s] p[%s %s %s] * %s) / %s", at, LT, LE, LS, at, LT, LS,
              operand(a, t, 2, false, LS, LE), z);
 }

@@ -284,7 +284,7 @@ static bool find(struct arena *a, struct sol_layer *l, int p, const bool *active
     if (!softmax || !read_product(a, l, &w->values)) return false;
     struct sol_tensor *x = softmax->in[0];
     if (x->ndim < 2 || attrs_int(&softmax->attrs, "axis", 0, 0) != x->ndim - 1) return false;
-    if (!size_le(1, x->dim[x->ndim - 1].size) || !find_scores(a, w, x, active)) return false;
+    if (!find_scores(a, w, x, active)) return false;
     if (!same_shape(w->scores.layer->out[0], x)) return false;
     if (!sort_scores(a, w) || !sort_values(a, w, moved)) return false;
     const struct sol_tensor *q = w->scores.layer->in[w->q], *k = w->scores.layer->in[w->k], *v = l->in[w->v];

@@ -137,7 +137,10 @@ def test_out_of_memory(train):
     model = sol.optimize(Scores(), torch.randn(2, 16, 4), vdims=True)
     with torch.set_grad_enabled(train):
         small = torch.randn(3, 20, 4, requires_grad=train)
-        with pytest.raises(sol.OutOfMemoryError, match=r"network 'Scores' with '#0' 1, '#1' 4194304: out of memory: .* needs \d{15} bytes"):
+        with pytest.raises(
+            sol.OutOfMemoryError,
+            match=r"network 'Scores' with '#0' 1, '#1' 4194304: out of memory: .* needs \d{15} bytes",
+        ):
             model(torch.zeros(1, 1 << 22, 4, requires_grad=train))
         with pytest.raises(sol.Error, match=r"Scores.*: a tensor would be larger than 2\^47 bytes"):
             model(torch.zeros(1, 1 << 23, 4, requires_grad=train))
