@@ -58,12 +58,13 @@ static void add(struct call *e, const void *data, size_t bytes)
 /* The key: of each operand its type, shape and, on the host, its value. */
 static bool read_operands(struct call *e)
 {
+    const int nin = tf.NumInputs(e->c);
     size_t most = 1;
-    e->nin = tf.NumInputs(e->c);
-    if (e->nin > MOST_OPERANDS) {
+    if (nin > MOST_OPERANDS) {
         tf.SetStatus(e->s, TF_UNIMPLEMENTED, "sol: more than 64 operands");
         return false;
     }
+    e->nin = nin;
     for (int i = 0; i < e->nin; i++) {
         tf.GetInput(e->c, i, &e->in[i], e->s);
         if (failed(e)) return false;
