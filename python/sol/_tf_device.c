@@ -17,9 +17,10 @@ static struct {
     int count;
     char name[MOST_DEVICES][64];
     _Atomic(struct sol_heap *) heap[MOST_DEVICES];
-    pthread_mutex_t lock; /* of `late` */
+    pthread_mutex_t opening; /* heaps */
+    pthread_mutex_t lock;    /* of `late` */
     char late[MOST_DEVICES][1024];
-} devices = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} devices = {.opening = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 const char *tf_device_name(int device)
 {
@@ -34,10 +35,14 @@ static const char *text_of(sol_status status)
 
 static sol_status heap_at(int device, struct sol_heap **out_heap)
 {
+    sol_status status = SOL_OK;
     *out_heap = atomic_load(&devices.heap[device]);
     if (*out_heap) return SOL_OK;
-    const sol_status status = sol_heap_open(core.ctx, devices.name[device], out_heap);
+    pthread_mutex_lock(&devices.opening);
+    *out_heap = atomic_load(&devices.heap[device]);
+    if (!*out_heap) status = sol_heap_open(core.ctx, devices.name[device], out_heap);
     if (!status) atomic_store(&devices.heap[device], *out_heap);
+    pthread_mutex_unlock(&devices.opening);
     return status;
 }
 
