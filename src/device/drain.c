@@ -299,7 +299,8 @@ void *queue_work(void *arg)
     struct queue *q = arg;
     lock_take(&q->lock, NULL, NULL);
     while (!q->stop) {
-        struct entry *list = queue_take_list(q);
+        struct entry *list = q->flushed ? queue_take_list(q) : NULL;
+        q->flushed = false;
         if (!list) {
             pthread_cond_wait(&q->lock.changed, &q->lock.mutex);
             continue;

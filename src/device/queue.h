@@ -16,6 +16,7 @@ struct queue {
 
     struct lock lock;            /* for all below */
     struct entry *first, **last; /* appended, and not taken by drain yet */
+    bool flushed;                /* the thread may take them: not before, so that neighbours are packed */
     int64_t added, done;         /* entries */
     bool stop, failed;
     struct sol_failure failure; /* if failed: the first one, as people read it */
