@@ -10,7 +10,6 @@
 
 #define INLINE_WEIGHT 24 /* epilogues up to this weight are called for each register, heavier ones in a loop */
 #define MOST_STREAMS 4
-#define LEAST_ROLLED 8 /* pixels of a tile whose loop over K is not unrolled */
 
 #define SAY(...) arena_printf(t->b->p->arena, __VA_ARGS__)
 
@@ -320,39 +319,12 @@ static void stream_steps(const struct tile *t, int64_t ks, int64_t pitch)
     text_close(t->out, "}");
 }
 
-/* Is it one of the many tiles that only a rest of an axis that varies has? Its products fill the time of a loop that is
- * not unrolled, which the C compiler translates in a quarter of the time. */
-static bool is_rolled(const struct tile *t)
-{
-    const struct blocking *b = t->b;
-    const bool whole = t->rows == b->rows && t->cols == b->cols;
-    return b->p->varies && block_varies(b) && b->group < 0 && !whole && t->rows * t->cols >= LEAST_ROLLED;
-}
-
-/* The same steps, one after the other: prefetches at every unrolled step. */
-static void rolled_steps(const struct tile *t, int64_t pitch)
-{
-    const struct blocking *b = t->b;
-    const int unroll = tile_unroll(b);
-    const long long ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride);
-    text_open(t->out, "for (; k > 0; k -= %d) {", unroll);
-    fetch_lines(t);
-    text_put(t->out, "#pragma GCC unroll 1\n");
-    text_line(t->out, "for (int64_t u = @sol_min_i64(k, %d); u > 0; u--, xk += %lld, wk += %lld) @step_%s(0)", unroll, ks,
-              (long long)pitch, t->name);
-    text_close(t->out, "}");
-}
-
 /* Prints the loop over k. Its length is b->len, or `last` in the last chunk. */
 static void steps(const struct tile *t, int64_t pitch, int64_t last)
 {
     const struct blocking *b = t->b;
     const long long ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride), width = pitch;
     const int unroll = tile_unroll(b);
-    if (is_rolled(t)) {
-        rolled_steps(t, pitch);
-        return;
-    }
     stream_steps(t, ks, pitch);
     text_open(t->out, "for (; k >= %d; k -= %d, xk += %lld, wk += %lld) {", unroll, unroll,
               (long long)size_mul(unroll, ks), (long long)size_mul(unroll, width));
