@@ -9,7 +9,7 @@ PYTEST := $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist worksteal
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 TENSORFLOW := .venv-tensorflow/bin/python -m pytest -n auto --maxprocesses 2 test/tensorflow_frontend test/cross
 CUDA := $(CURDIR)/build/test/libcuda_double.so
-VE = ve.libveo=$(CURDIR)/build/test/libveo.so.1,ve.libveda=$(wildcard $(CURDIR)/.venv-ve/lib/python3*/site-packages/veda/lib64/libveda.so.2),ve.compiler=cc
+VE = ve.libveo=$(CURDIR)/build/test/ve/libveo.so.1,ve.libveda=$(wildcard $(CURDIR)/.venv-ve/lib/python3*/site-packages/veda/lib64/libveda.so.2),ve.compiler=cc
 OPENCL := OCL_ICD_VENDORS=$(CURDIR)/.venv-opencl/vendors
 ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
 

@@ -16,7 +16,7 @@ import torch
 from test_opencl import NETWORKS, Picking, difference
 
 ROOT = Path(sol.__file__).parents[2]
-DOUBLE = ROOT / "build/test/libveo.so.1"
+DOUBLE = ROOT / "build/test/ve/libveo.so.1"
 VEDA = glob.glob(str(ROOT / ".venv-ve/lib/python3*/site-packages/veda/lib64/libveda.so.2"))
 OPTIONS = f"ve.libveo={DOUBLE},ve.libveda={VEDA[0] if VEDA else ''},ve.compiler="
 pytestmark = pytest.mark.skipif(
