@@ -209,6 +209,8 @@ sol_status process_start(struct sol_ctx *ctx, const char *const argv[],
 sol_status process_wait(struct sol_ctx *ctx, struct process *p, int *out_exit, const char **out_output);
 bool process_done(struct process *p);                      /* does not block */
 void process_free(struct sol_ctx *ctx, struct process *p); /* kills the program if it still runs */
+/* Starts a program and waits for its end. *out_output is in the arena, and "" if the program cannot start. */
+sol_status process_run(struct arena *a, const char *const argv[], int *out_exit, const char **out_output);
 
 /* file.c: whole files. Files are written under a temporary name and then renamed, so no reader sees a partial file. */
 sol_status file_read(struct sol_ctx *ctx, struct arena *a, const char *path, char **out_data, size_t *out_bytes);

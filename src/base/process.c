@@ -239,3 +239,17 @@ void process_free(struct sol_ctx *ctx, struct process *p)
     ctx_free(ctx, p->output);
     ctx_free(ctx, p);
 }
+
+sol_status process_run(struct arena *a, const char *const argv[], int *out_exit, const char **out_output)
+{
+    struct sol_ctx *ctx = arena_ctx(a);
+    struct process *p;
+    const char *output = "";
+    *out_exit = 0;
+    *out_output = "";
+    TRY(process_start(ctx, argv, &p));
+    const sol_status status = process_wait(ctx, p, out_exit, &output);
+    *out_output = arena_strdup(a, output);
+    process_free(ctx, p);
+    return status ? status : ctx_check(ctx);
+}

@@ -254,20 +254,15 @@ static sol_status link_module(struct build *b, const char *path)
     }
     PUSH(b->arena, argv, "-lm");
     PUSH(b->arena, argv, NULL);
-    struct process *p;
     int exit;
     const char *output;
-    TRY(process_start(b->ctx, argv.at, &p));
-    sol_status status = process_wait(b->ctx, p, &exit, &output);
-    if (!status && exit)
-        status = ctx_fail(b->ctx, SOL_ERR_COMPILER, "compiler '%s': cannot link '%s' (%s): %.800s", b->cc.path,
-                          b->r->name, compiler_ended(b->arena, exit), output);
-    process_free(b->ctx, p);
-    if (!status && !file_exists(path))
-        status =
-            ctx_fail(b->ctx, SOL_ERR_COMPILER, "compiler '%s': cannot link '%s': it reports success and writes no file",
-                     b->cc.path, b->r->name);
-    return status;
+    TRY(process_run(b->arena, argv.at, &exit, &output));
+    if (exit)
+        return ctx_fail(b->ctx, SOL_ERR_COMPILER, "compiler '%s': cannot link '%s' (%s): %.800s", b->cc.path,
+                        b->r->name, compiler_ended(b->arena, exit), output);
+    if (file_exists(path)) return SOL_OK;
+    return ctx_fail(b->ctx, SOL_ERR_COMPILER, "compiler '%s': cannot link '%s': it reports success and writes no file",
+                    b->cc.path, b->r->name);
 }
 
 /* -- map */

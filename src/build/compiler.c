@@ -62,19 +62,15 @@ const char *compiler_ended(struct arena *a, int exit)
 /* The line that `--version` begins with. */
 static sol_status ask_version(struct sol_ctx *ctx, struct arena *a, const char *path, const char **out_version)
 {
-    struct process *p;
-    const char *const argv[] = {path, "--version", NULL};
-    int exit = 0;
-    const char *output = "";
-    TRY(process_start(ctx, argv, &p));
-    sol_status status = process_wait(ctx, p, &exit, &output);
-    if (!status && exit)
-        status = ctx_fail(ctx, SOL_ERR_COMPILER,
-                          "compiler '%s': '--version' failed (%s): %.200s; set the key compiler::name to a C compiler",
-                          path, compiler_ended(a, exit), output);
-    if (!status) *out_version = arena_printf(a, "%.*s", (int)MIN(strcspn(output, "\n"), 200u), output);
-    process_free(ctx, p);
-    return status;
+    const char *const argv[] = {path, "--version", NULL}, *output;
+    int exit;
+    TRY(process_run(a, argv, &exit, &output));
+    if (exit)
+        return ctx_fail(ctx, SOL_ERR_COMPILER,
+                        "compiler '%s': '--version' failed (%s): %.200s; set the key compiler::name to a C compiler",
+                        path, compiler_ended(a, exit), output);
+    *out_version = arena_printf(a, "%.*s", (int)MIN(strcspn(output, "\n"), 200u), output);
+    return SOL_OK;
 }
 
 /* The file of a compiler by path, size and time, and its version, which the cache knows from the first time on. */

@@ -15,23 +15,18 @@ struct making {
 /* Compiles and links `text` in a folder of its own. */
 static sol_status run_compiler(const struct making *m, const char *folder, const char *const *argv)
 {
-    struct process *p;
     int exit;
     const char *output;
-    TRY(process_start(m->ctx, argv, &p));
-    sol_status status = process_wait(m->ctx, p, &exit, &output);
-    if (!status && exit) { /* positions in the source, without the folder's name */
-        struct text t = text_new(m->arena);
-        for (const char *at = output, *next; at && *at; at = next) {
-            next = strstr(at, folder);
-            text_add(&t, at, next ? (size_t)(next - at) : strlen(at));
-            if (next) next += strlen(folder) + 1;
-        }
-        status = ctx_fail(m->ctx, SOL_ERR_COMPILER, "layer %s: compiler '%s' rejected its source (%s):\n%.1500s",
-                          m->name, m->cc->path, compiler_ended(m->arena, exit), t.at ? t.at : "");
+    TRY(process_run(m->arena, argv, &exit, &output));
+    if (!exit) return SOL_OK;
+    struct text t = text_new(m->arena); /* positions in the source, without the folder's name */
+    for (const char *at = output, *next; at && *at; at = next) {
+        next = strstr(at, folder);
+        text_add(&t, at, next ? (size_t)(next - at) : strlen(at));
+        if (next) next += strlen(folder) + 1;
     }
-    process_free(m->ctx, p);
-    return status;
+    return ctx_fail(m->ctx, SOL_ERR_COMPILER, "layer %s: compiler '%s' rejected its source (%s):\n%.1500s", m->name,
+                    m->cc->path, compiler_ended(m->arena, exit), t.at ? t.at : "");
 }
 
 static sol_status make_object(void *user, const char *text, const void **out_data, size_t *out_bytes)

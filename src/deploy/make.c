@@ -10,16 +10,13 @@
 
 sol_status deploy_run(struct deploy *d, const char *what, const char *const *argv, const char **out_output)
 {
-    struct process *p;
     const char *output;
     int exit;
-    TRY(process_start(d->ctx, argv, &p));
-    sol_status status = process_wait(d->ctx, p, &exit, &output);
-    if (!status && exit)
-        status = ctx_fail(d->ctx, SOL_ERR_COMPILER, "deploy: %s: %s failed (%d): %.1500s", what, argv[0], exit, output);
-    if (!status && out_output) *out_output = arena_strdup(d->arena, output);
-    process_free(d->ctx, p);
-    return status;
+    TRY(process_run(d->arena, argv, &exit, &output));
+    if (exit)
+        return ctx_fail(d->ctx, SOL_ERR_COMPILER, "deploy: %s: %s failed (%d): %.1500s", what, argv[0], exit, output);
+    if (out_output) *out_output = output;
+    return SOL_OK;
 }
 
 const char *deploy_library(const struct deploy *d)

@@ -36,19 +36,6 @@ static const char *rtc_open(const struct sol_host *host, struct rtc *out)
     return library_open(host, "nvidia.nvrtc", files, COUNT_OF(files), symbols);
 }
 
-/* Runs a program. *out_output, in the arena: what it said. */
-static sol_status run(struct arena *a, const char *const argv[], int *out_exit, const char **out_output)
-{
-    struct sol_ctx *ctx = arena_ctx(a);
-    struct process *p;
-    const char *output = "";
-    TRY(process_start(ctx, argv, &p));
-    sol_status status = process_wait(ctx, p, out_exit, &output);
-    *out_output = arena_strdup(a, output);
-    process_free(ctx, p);
-    return status ? status : ctx_check(ctx);
-}
-
 /* The version of nvcc; false: there is none. */
 static bool nvcc_version(struct sol_ctx *ctx, char *out, size_t room)
 {
@@ -57,7 +44,7 @@ static bool nvcc_version(struct sol_ctx *ctx, char *out, size_t room)
     const char *said = "", *at = NULL;
     int exit = 0;
     if (!a) return false;
-    if (!run(a, argv, &exit, &said) && !exit) at = strstr(said, ", V");
+    if (!process_run(a, argv, &exit, &said) && !exit) at = strstr(said, ", V");
     if (at) snprintf(out, room, "nvcc %.*s", (int)strcspn(at + 3, "\n"), at + 3);
     arena_destroy(a);
     return at;
@@ -124,7 +111,7 @@ static sol_status nvcc_run(struct arena *a, const char *folder, const struct sol
     char *data = NULL;
     int exit = 0;
     TRY(file_write(arena_ctx(a), from, text->text, strlen(text->text)));
-    sol_status status = run(a, argv, &exit, &said);
+    sol_status status = process_run(a, argv, &exit, &said);
     if (!status && exit) status = failure_set(why, SOL_ERR_COMPILER, "nvcc: %.900s", said);
     if (!status) status = file_read(arena_ctx(a), a, to, &data, &out->bytes);
     if (status) return status;

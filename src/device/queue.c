@@ -188,8 +188,10 @@ void queue_flush(struct queue *q)
 {
     lock_take(&q->lock, NULL, NULL);
     struct entry *list = q->threaded ? NULL : queue_take_list(q);
-    q->flushed = true;
-    if (q->threaded) pthread_cond_broadcast(&q->lock.changed);
+    if (q->threaded) {
+        q->flushed = true;
+        pthread_cond_broadcast(&q->lock.changed);
+    }
     lock_give(&q->lock);
     if (list) queue_drain(q, list);
 }

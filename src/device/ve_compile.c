@@ -32,19 +32,6 @@ static const struct kind { /* of compiler; the last is any other */
     {"NCC", "-O3 -std=gnu11 -fPIC -fno-fast-math", false}, {"clang", "--target=ve-linux", true}, {"", "", true}};
 static const char *const names[] = {"/opt/nec/ve/bin/ncc", "ncc", "clang-19"};
 
-/* Runs a program. *out_output, in the arena: what it said. */
-static sol_status say(struct arena *a, const char *const argv[], int *out_exit, const char **out_output)
-{
-    struct sol_ctx *ctx = arena_ctx(a);
-    struct process *p;
-    const char *output = "";
-    TRY(process_start(ctx, argv, &p));
-    sol_status status = process_wait(ctx, p, out_exit, &output);
-    *out_output = arena_strdup(a, output);
-    process_free(ctx, p);
-    return status ? status : ctx_check(ctx);
-}
-
 struct found {
     const char *path, *version; /* the first line that it says */
     const struct kind *kind;
@@ -54,7 +41,7 @@ static bool ask(struct arena *a, const char *path, struct found *out)
 {
     const char *said = "";
     int exit = 0;
-    if (say(a, (const char *const[]){path, "--version", NULL}, &exit, &said) || exit) return false;
+    if (process_run(a, (const char *const[]){path, "--version", NULL}, &exit, &said) || exit) return false;
     *out = (struct found){path, arena_printf(a, "%.*s", (int)strcspn(said, "\n"), said), kinds};
     while (!strstr(out->version, out->kind->sign)) out->kind++;
     return true;
@@ -126,7 +113,7 @@ static sol_status compile_in(struct arena *a, const char *folder, const struct f
     for (int i = 0; i < COUNT_OF(sources); i++) argv[n++] = arena_printf(a, "%s/%s", folder, sources[i]);
     argv[n++] = "-lm";
     argv[n] = NULL;
-    TRY(say(a, argv, &exit, &said));
+    TRY(process_run(a, argv, &exit, &said));
     if (exit) return failure_set(why, SOL_ERR_COMPILER, "%s: %.900s", cc->version, said);
     TRY(file_read(arena_ctx(a), a, to, &data, &out->bytes));
     void *copy = malloc(out->bytes);

@@ -40,17 +40,14 @@ static void say(struct doctor *d, enum sol_state state, const char *text, const 
 /* Runs a program. Returns whether it succeeded, and the first line of its output. */
 static bool runs(struct doctor *d, const char *const *argv, const char **out_line)
 {
-    struct process *p;
-    int exit = 0;
-    const char *output = "";
-    if (process_start(d->ctx, argv, &p)) {
+    int exit;
+    const char *output;
+    if (process_run(d->arena, argv, &exit, &output)) {
         *out_line = arena_strdup(d->arena, sol_error(d->ctx));
         return false;
     }
-    const bool waited = !process_wait(d->ctx, p, &exit, &output);
     *out_line = arena_printf(d->arena, "%.*s", (int)MIN(strcspn(output, "\n"), 200u), output);
-    process_free(d->ctx, p);
-    return waited && !exit;
+    return !exit;
 }
 
 static const char *first_of(struct doctor *d, const char *const *names)

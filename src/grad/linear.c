@@ -71,9 +71,7 @@ static tensor *minus(struct rule_call *c, tensor *x, tensor *y)
 static tensor *number(struct rule_call *c, const tensor *like, double v)
 {
     tensor *t = NULL;
-    const float f = (float)v;
-    const void *data = like->dtype == SOL_F32 ? (const void *)&f : &v;
-    if (!c->status) c->status = sol_graph_const(c->g, (enum sol_dtype)like->dtype, 0, NULL, data, &t);
+    if (!c->status) c->status = graph_number(c->g, v, (enum sol_dtype)like->dtype, &t);
     return t;
 }
 

@@ -97,15 +97,6 @@ static sol_status add_indexed(struct rule_call *c, struct sol_tensor *like, cons
     return add(c, "IndexPut", n + 2, in, &(struct attrs){2, at}, out_d);
 }
 
-static sol_status number(struct rule_call *c, double v, enum sol_dtype t, struct sol_tensor **out_t)
-{
-    return sol_graph_const(c->g, t, 0, NULL,
-                           t == SOL_F32   ? (void *)&(float){(float)v}
-                           : t == SOL_F64 ? (void *)&v
-                                          : (void *)&(int64_t){(int64_t)v},
-                           out_t);
-}
-
 /* t[A..] as t[A.. 1..], as many dimensions as `like` has. */
 static sol_status beside(struct rule_call *c, struct sol_tensor *t, const struct sol_tensor *like,
                          struct sol_tensor **out_t)
@@ -129,15 +120,15 @@ static sol_status rule_embedding(struct rule_call *c)
         struct opdef_attr rows = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = &w->dim[0].size};
         struct opdef_attr to[] = {rows, text_attr("to", dtype_def(w->dtype)->name)};
         TRY(add(c, "Fill", 0, NULL, &(struct attrs){2, to}, &zero));
-        TRY(number(c, 1, w->dtype, &one));
+        TRY(graph_number(c->g, 1, w->dtype, &one));
         TRY(add_indexed(c, zero, &p, one, &t));
         TRY(add(c, "Embedding", 2, (struct sol_tensor *[]){t, i}, NULL, &t));
         TRY(beside(c, t, d, &t));
         TRY(binary(c, "div", d, t, &d));
     }
     if (pad >= 0) {
-        TRY(number(c, (double)pad, SOL_I64, &t));
-        TRY(number(c, 0, w->dtype, &zero));
+        TRY(graph_number(c->g, (double)pad, SOL_I64, &t));
+        TRY(graph_number(c->g, 0, w->dtype, &zero));
         TRY(binary(c, "eq", i, t, &t));
         TRY(beside(c, t, d, &t));
         TRY(add(c, "where", 3, (struct sol_tensor *[]){t, zero, d}, NULL, &d));
@@ -291,7 +282,7 @@ static sol_status of_factor(struct rule_call *c, struct sol_tensor *product, str
                             struct sol_tensor *zeros, struct sol_tensor *own, struct sol_tensor **out_d)
 {
     struct sol_tensor *zero, *rest;
-    TRY(number(c, 0, factor->dtype, &zero));
+    TRY(graph_number(c->g, 0, factor->dtype, &zero));
     TRY(binary(c, "div", product, factor, &rest));
     TRY(binary(c, "eq", zeros, own, &zeros));
     return add(c, "where", 3, (struct sol_tensor *[]){zeros, rest, zero}, NULL, out_d);
@@ -302,8 +293,8 @@ static sol_status put_product(struct rule_call *c)
     struct sol_tensor *factor[2] = {c->l->in[0]}, *own[2], *zero, *one, *product, *zeros, *places;
     TRY(picked(c, c->l->out[0], &places));
     TRY(put_values(c, places, &factor[1]));
-    TRY(number(c, 0, factor[0]->dtype, &zero));
-    TRY(number(c, 1, factor[0]->dtype, &one));
+    TRY(graph_number(c->g, 0, factor[0]->dtype, &zero));
+    TRY(graph_number(c->g, 1, factor[0]->dtype, &one));
     for (int i = 0; i < 2; i++) {
         TRY(equal(c, factor[i], zero, &own[i]));
         TRY(add(c, "where", 3, (struct sol_tensor *[]){own[i], one, factor[i]}, NULL, &factor[i]));
@@ -435,11 +426,11 @@ static sol_status rule_attention(struct rule_call *c)
     if (c->d[1] || c->d[2] || (l->nin > 3 && c->want[3])) return adjoint_layer(c->g, c->l, c->d, c->want, c->out_d);
     *last = dy->ndim - 1;
     struct opdef_attr along = {.name = "axes", .kind = ATTR_INT, .n = 1, .ints = last};
-    TRY(number(c, 1, z->dtype, &one));
+    TRY(graph_number(c->g, 1, z->dtype, &one));
     TRY(binary(c, "div", one, z, &n));
     if (!strcmp(attrs_text(&l->attrs, "empty", "zero"), "zero")) {
         struct sol_tensor *zero, *none;
-        TRY(number(c, 0, z->dtype, &zero));
+        TRY(graph_number(c->g, 0, z->dtype, &zero));
         TRY(binary(c, "eq", z, zero, &none));
         TRY(add(c, "where", 3, (struct sol_tensor *[]){none, zero, m}, NULL, &m));
         TRY(add(c, "where", 3, (struct sol_tensor *[]){none, zero, n}, NULL, &n));

@@ -172,7 +172,9 @@ static inline intptr_t tensor_uses(const struct sol_tensor *t)
 }
 int64_t tensor_elements(const struct sol_tensor *t); /* sizes: they may vary */
 int64_t tensor_bytes(const struct sol_tensor *t);
-/* uniform.c: is t a constant whose elements are all the same number (not NaN)? */
+/* uniform.c: a constant without dimensions, of type f32, f64 or i64 */
+sol_status graph_number(struct sol_graph *g, double v, enum sol_dtype t, struct sol_tensor **out_t);
+/* Is t a constant whose elements are all the same number (not NaN)? */
 bool tensor_uniform(const struct sol_tensor *t, double *out_v);
 /* programs.c. A graph with a gradient holds three programs. `prepare` computes what depends on parameters and constants
  * alone, `forward` what else the outputs need that are not `backward`, `backward` the rest. A program reads what the

@@ -1,4 +1,4 @@
-/* Finds constants whose elements are all the same number. */
+/* Constants whose elements are all the same number: makes and finds them. */
 #include "hlir/graph.h"
 
 #define UNIFORM_LIMIT 65536 /* elements; larger constants count as not uniform */
@@ -24,4 +24,13 @@ bool tensor_uniform(const struct sol_tensor *t, double *out_v)
     for (int64_t i = 1; i < n; i++)
         if (element(t, i) != *out_v) return false;
     return *out_v == *out_v;
+}
+
+sol_status graph_number(struct sol_graph *g, double v, enum sol_dtype t, struct sol_tensor **out_t)
+{
+    return sol_graph_const(g, t, 0, NULL,
+                           t == SOL_F32   ? (void *)&(float){(float)v}
+                           : t == SOL_F64 ? (void *)&v
+                                          : (void *)&(int64_t){(int64_t)v},
+                           out_t);
 }

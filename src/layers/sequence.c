@@ -21,9 +21,9 @@ struct attention {
     int lead; /* leading dimensions of the result */
     int64_t size[SOL_MAX_DIMS];
     bool mask, mask_bool, causal;
-    bool none;    /* there may be no keys */
-    bool bare;    /* a query may have no keys */
-    bool written; /* as the formula says: a bool mask selects, and a query without keys is NaN */
+    bool none;   /* there may be no keys */
+    bool bare;   /* a query may have no keys */
+    int written; /* as the formula says: a bool mask selects, and a query without keys is NaN */
     double scale, fill;
 };
 
@@ -41,8 +41,8 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
     t->causal = attrs_int(attrs, "causal", 0, 0) != 0;
     t->scale = attrs_real(attrs, "scale", 0);
     t->fill = attrs_real(attrs, "fill", -INFINITY);
-    t->written = !strcmp(attrs_text(attrs, "empty", "zero"), "nan");
-    if (!t->written && !isinf(t->fill))
+    TRY(word_attr(ctx, def, attrs, "empty", "zero|nan", &t->written));
+    if (!t->written && t->fill != -INFINITY)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: fill=%g: only with empty=nan", def->name, t->fill);
     for (int i = 0; i < 3; i++) {
         TRY(rank_of(ctx, def, in, i, 2, false));

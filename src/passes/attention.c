@@ -260,13 +260,6 @@ static struct sol_layer *softmax_of(const struct sol_tensor *t, const struct sol
     return NULL;
 }
 
-static bool same_shape(const struct sol_tensor *a, const struct sol_tensor *b)
-{
-    for (int d = 0; d < a->ndim && a->ndim == b->ndim; d++)
-        if (a->dim[d].size != b->dim[d].size) return false;
-    return a->ndim == b->ndim;
-}
-
 static bool right_types(const struct written *w, enum sol_dtype t)
 {
     const struct sol_tensor *all[] = {w->scores.layer->in[0], w->scores.layer->in[1], w->values.layer->in[w->v],
@@ -274,6 +267,16 @@ static bool right_types(const struct written *w, enum sol_dtype t)
     for (int i = 0; i < COUNT_OF(all); i++)
         if (all[i] && all[i]->dtype != t) return false;
     return t == SOL_F32 || t == SOL_F64;
+}
+
+/* Have the values no more leading elements than the scores? */
+static bool share_lead(const struct written *w)
+{
+    const struct sol_tensor *scores = w->scores.layer->out[0], *y = w->values.layer->out[0];
+    for (int i = 0; w->value_lead[i]; i++)
+        if (y->dim[strchr(w->values.of[2], w->value_lead[i]) - w->values.of[2]].size != scores->dim[i].size)
+            return false;
+    return true;
 }
 
 /* Is `l` a product of weights, its factor p, and values? */
@@ -286,7 +289,7 @@ static bool find(struct arena *a, struct sol_layer *l, int p, const bool *active
     if (x->ndim < 2 || attrs_int(&softmax->attrs, "axis", 0, 0) != x->ndim - 1) return false;
     if (!find_scores(a, w, x, active)) return false;
     if (!same_shape(w->scores.layer->out[0], x)) return false;
-    if (!sort_scores(a, w) || !sort_values(a, w, moved)) return false;
+    if (!sort_scores(a, w) || !sort_values(a, w, moved) || !share_lead(w)) return false;
     const struct sol_tensor *q = w->scores.layer->in[w->q], *k = w->scores.layer->in[w->k], *v = l->in[w->v];
     /* Both together are a mask that is added, through which gradients of rows without a key would go. */
     if (w->added && w->cond && (w->fill != -INFINITY || active)) return false;
@@ -336,11 +339,7 @@ static sol_status mask_of(const struct making *m, const struct written *w, struc
     *out_t = w->added;
     if (!c) return SOL_OK;
     if (w->added) {
-        const float low = -INFINITY;
-        TRY(sol_graph_const(m->g, SOL_F32, 0, NULL, &low, &fill));
-        if (w->added->dtype != SOL_F32)
-            TRY(make(m, "Cast", 1, &fill, &(struct opdef_attr){.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "f64"},
-                     &fill));
+        TRY(graph_number(m->g, -INFINITY, (enum sol_dtype)w->added->dtype, &fill));
         struct sol_tensor *in[] = {c, w->keep ? w->added : fill, w->keep ? fill : w->added};
         return make(m, "where", 3, in, NULL, out_t);
     }
@@ -374,7 +373,6 @@ static sol_status join(struct sol_graph *g, const struct written *w)
         .kind = "Attention", .nin = 3 + (in[3] != NULL), .in = in, .attrs = &(struct attrs){3, attr}};
     TRY(pass_add(g, values, values, &n, &y));
     TRY(permute(&m, y, arena_printf(a, "%s%c%c", w->value_lead, w->value_t, w->e), w->values.of[2], &y));
-    if (!same_shape(y, values->out[0])) return SOL_OK; /* the values have more leading elements than the scores */
     for (int d = 0; d < y->ndim; d++) y->dim[d].purpose = values->out[0]->dim[d].purpose;
     graph_replace(g, values->out[0], y);
     graph_remove(g, values);

@@ -28,6 +28,7 @@ sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const struct 
 sol_status pass_op(struct sol_graph *g, struct sol_layer *at, const char *kind, struct sol_tensor *a,
                    struct sol_tensor *b, struct sol_tensor **out_t);
 bool is_kind(const struct sol_layer *l, const char *kind);
+bool same_shape(const struct sol_tensor *a, const struct sol_tensor *b);
 /* The layer of this kind that computes t, if t has one reader only; NULL otherwise. Needs graph_count_uses. */
 struct sol_layer *only_maker(const struct sol_tensor *t, const char *kind);
 /* Which tensors depend on parameters and constants alone, not on the sizes of a call either? */

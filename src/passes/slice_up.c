@@ -2,13 +2,6 @@
  * off are never computed. It goes backwards, so that one sweep moves a slice as far as possible. */
 #include "passes/passes.h"
 
-static bool same_shape(const struct sol_tensor *a, const struct sol_tensor *b)
-{
-    bool same = a->ndim == b->ndim;
-    for (int d = 0; same && d < a->ndim; d++) same = a->dim[d].size == b->dim[d].size;
-    return same;
-}
-
 /* The slice of one operand. A broadcast constant is broadcast anew, so that it stays known as a constant, unless it
  * must be `whole`. */
 static sol_status sliced(struct sol_graph *g, struct sol_layer *slice, struct sol_tensor *x, bool whole,

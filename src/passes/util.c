@@ -27,6 +27,13 @@ bool is_kind(const struct sol_layer *l, const char *kind)
     return l && !strcmp(l->def->name, kind);
 }
 
+bool same_shape(const struct sol_tensor *a, const struct sol_tensor *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int d = 0; same && d < a->ndim; d++) same = a->dim[d].size == b->dim[d].size;
+    return same;
+}
+
 struct sol_layer *only_maker(const struct sol_tensor *t, const char *kind)
 {
     if (!t || t->role != TENSOR_VALUE || !is_kind(t->from, kind) || tensor_uses(t) != 1) return NULL;

@@ -1,19 +1,17 @@
 """The device nvidia, on a double of libcuda and NVRTC (test/nvidia): its host side is SOL's own, and g++ compiles the text that NVRTC gets.
 Where NVRTC is installed, a sample of networks is compiled by it, too."""
 
-import copy
 import glob
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import device_help
 import pytest
 import sol
 import torch
-from test_opencl import NETWORKS, Picking, difference
+from device_help import NETWORKS, check_bad_data, check_inference, check_training, some
 
 ROOT = Path(sol.__file__).parents[2]
 DOUBLE = ROOT / "build/test/libcuda_double.so"
@@ -35,44 +33,18 @@ def nvidia(monkeypatch):
     sol.config["device::options"] = ""
 
 
-def some(*names):
-    """Networks of the fast tests, and all others."""
-    return [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
-
-
 @pytest.mark.parametrize("name", some("transformer", "lstm"))
 def test_inference(name, torchvision):
-    make, shape = NETWORKS[name]
-    torch.manual_seed(1)
-    model, x = make(torchvision).eval(), torch.rand(shape)
-    want = copy.deepcopy(model).double()(x.double())
-    optimized = sol.optimize(model, x)
-    with torch.no_grad():
-        assert difference(optimized(x), want) < 1e-5
-        assert difference(optimized(x), want) < 1e-5
+    check_inference(name, torchvision)
 
 
 @pytest.mark.parametrize("name", some("transformer", "lstm"))
 def test_training(name, torchvision):
-    make, shape = NETWORKS[name]
-    torch.manual_seed(2)
-    model, x = make(torchvision).eval(), torch.rand(shape)
-    exact = copy.deepcopy(model).double()
-    got, want = sol.optimize(model, x)(x), exact(x.double())
-    weights = torch.rand(want.shape, dtype=torch.float64)
-    (want * weights).sum().backward()
-    (got * weights.float()).sum().backward()
-    for (at, p), q in zip(model.named_parameters(), exact.parameters(), strict=True):
-        assert difference(p.grad, q.grad) < 2e-4, at
+    check_training(name, torchvision)
 
 
 def test_bad_data_names_the_step():
-    model, x, good, bad = Picking(), torch.randn(3, 4), torch.tensor([1, 2, 9]), torch.tensor([1, 2, 10])
-    fast = sol.optimize(model, x, good)
-    for _ in range(2):
-        torch.testing.assert_close(fast(x, good), model(x, good))
-        with pytest.raises(sol.RunError, match=r"^network 'Picking', 'Embedding table\.embedding': an index is out of"):
-            fast(x, bad)
+    check_bad_data()
 
 
 # -- what the list says
@@ -121,27 +93,7 @@ def test_nvcc_compiles():
 
 
 def run_apart(text, double="", options="", **env):
-    begin = """
-import os, sol, torch
-from torch import nn
-torch.manual_seed(0)
-x = torch.ones(64, 300)
-model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 30))
-def call(*args):
-    try:
-        return fast(*args)
-    except sol.Error as e:
-        print(type(e).__name__, e, flush=True)
-fast = sol.optimize(model, x)
-"""
-    place = {
-        "PYTHONPATH": str(ROOT / "python"), "SOL_CACHE": sol.config["cache::folder"], "SOL_DEVICE": "nvidia",
-        "SOL_DEVICE_OPTIONS": OPTIONS + options, "SOL_CUDA_DOUBLE": double, **env,
-    }  # fmt: skip
-    command = [sys.executable, "-c", begin + text]
-    done = subprocess.run(command, env={**os.environ, **place}, capture_output=True, text=True, timeout=120)
-    assert not done.returncode, done.stderr[-2000:]
-    return done.stdout.strip().splitlines()
+    return device_help.run_apart(text, "nvidia", OPTIONS + options, SOL_CUDA_DOUBLE=double, **env)
 
 
 def test_a_rejected_command_is_named_and_calls_go_on():

@@ -13,6 +13,7 @@ import families
 import pytest
 import sol
 import torch
+from device_help import NETWORKS, check_bad_data, check_inference, check_training, difference
 from every_network import ALL, assert_gradients, assert_results, gradients, made, results
 from torch import nn
 
@@ -28,68 +29,20 @@ def opencl(request):
     sol.config["device::options"] = ""
 
 
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.LSTM(12, 16, num_layers=2, batch_first=True)
-        self.out = nn.Linear(16, 4)
-
-    def forward(self, x):
-        return self.out(self.rnn(x)[0][:, -1])
-
-
-def transformer():
-    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-
-NETWORKS = {
-    "resnet18": (lambda vision: vision.models.resnet18(num_classes=10), (2, 3, 64, 64)),
-    "mobilenet": (lambda vision: vision.models.mobilenet_v3_small(num_classes=10), (2, 3, 64, 64)),
-    "transformer": (lambda _: transformer(), (2, 9, 32)),
-    "lstm": (lambda _: Recurrent(), (3, 7, 12)),
-}
-
-
-def difference(got, want):
-    return float((got.detach().double() - want.detach()).abs().max() / want.detach().abs().max().clamp(min=1e-6))
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_inference(name, torchvision):
-    make, shape = NETWORKS[name]
-    torch.manual_seed(1)
-    model, x = make(torchvision).eval(), torch.rand(shape)
-    want = copy.deepcopy(model).double()(x.double())
-    optimized = sol.optimize(model, x)
-    with torch.no_grad():
-        assert difference(optimized(x), want) < 1e-5
-        assert difference(optimized(x), want) < 1e-5
+    check_inference(name, torchvision)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "transformer", "lstm"])
 def test_training(name, torchvision):
-    make, shape = NETWORKS[name]
-    torch.manual_seed(2)
-    model, x = make(torchvision).train(), torch.rand(shape)
-    exact = copy.deepcopy(model).double()
-    got, want = sol.optimize(model, x)(x), exact(x.double())
-    weights = torch.rand(want.shape, dtype=torch.float64)
-    (want * weights).sum().backward()
-    (got * weights.float()).sum().backward()
-    for (at, p), q in zip(model.named_parameters(), exact.parameters(), strict=True):
-        assert difference(p.grad, q.grad) < 2e-4, at
+    check_training(name, torchvision, mode=True)
 
 
 @pytest.mark.parametrize("name", ["mobilenet", "transformer", "lstm"])
 def test_without_float64(name, torchvision):
     sol.config["device::options"] = "opencl.fp64=0"
-    make, shape = NETWORKS[name]
-    torch.manual_seed(4)
-    model, x = make(torchvision).eval(), torch.rand(shape)
-    want = copy.deepcopy(model).double()(x.double())
-    with torch.no_grad():
-        assert difference(sol.optimize(model, x)(x), want) < 1e-5
+    check_inference(name, torchvision)
 
 
 # -- all networks: `make test-all` alone
@@ -148,22 +101,8 @@ def test_steps_of_the_host_are_listed(capfd):
     )
 
 
-class Picking(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.table, self.last = nn.Linear(4, 6), nn.Embedding(10, 6), nn.Linear(6, 3)
-
-    def forward(self, x, i):
-        return self.last(self.first(x).tanh().sum(0) + self.table(i).cumsum(0))
-
-
 def test_bad_data_names_the_step():
-    model, x, good, bad = Picking(), torch.randn(3, 4), torch.tensor([1, 2, 9]), torch.tensor([1, 2, 10])
-    fast = sol.optimize(model, x, good)
-    for _ in range(2):
-        torch.testing.assert_close(fast(x, good), model(x, good))
-        with pytest.raises(sol.RunError, match=r"^network 'Picking', 'Embedding table\.embedding': an index is out of"):
-            fast(x, bad)
+    check_bad_data()
 
 
 class Outer(nn.Module):

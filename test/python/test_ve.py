@@ -3,17 +3,15 @@ makes. Where clang-19 is installed, kernels are compiled for the Vector Engine, 
 
 import copy
 import glob
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import device_help
 import pytest
 import sol
 import torch
-from test_opencl import NETWORKS, Picking, difference
+from device_help import check_bad_data, check_training, difference, some
 
 ROOT = Path(sol.__file__).parents[2]
 DOUBLE = ROOT / "build/test/ve/libveo.so.1"
@@ -33,33 +31,13 @@ def ve(monkeypatch):
     sol.config["device::options"] = ""
 
 
-def some(*names):
-    """Networks of the fast tests, and all others."""
-    return [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
-
-
 @pytest.mark.parametrize("name", some("transformer"))
 def test_inference_and_training(name, torchvision):
-    make, shape = NETWORKS[name]
-    torch.manual_seed(2)
-    model, x = make(torchvision).eval(), torch.rand(shape)
-    exact = copy.deepcopy(model).double()
-    got, want = sol.optimize(model, x)(x), exact(x.double())
-    assert difference(got, want) < 1e-5
-    weights = torch.rand(want.shape, dtype=torch.float64)
-    (want * weights).sum().backward()
-    (got * weights.float()).sum().backward()
-    for (at, p), q in zip(model.named_parameters(), exact.parameters(), strict=True):
-        assert difference(p.grad, q.grad) < 2e-4, at
+    check_training(name, torchvision)
 
 
 def test_bad_data_names_the_step():
-    model, x, good, bad = Picking(), torch.randn(3, 4), torch.tensor([1, 2, 9]), torch.tensor([1, 2, 10])
-    fast = sol.optimize(model, x, good)
-    for _ in range(2):
-        torch.testing.assert_close(fast(x, good), model(x, good))
-        with pytest.raises(sol.RunError, match=r"^network 'Picking', 'Embedding table\.embedding': an index is out of"):
-            fast(x, bad)
+    check_bad_data()
 
 
 def test_what_is_missing_is_said():
@@ -101,27 +79,7 @@ exec cc "$@"
 
 
 def run_apart(text, double=""):
-    begin = """
-import os, sol, torch
-from torch import nn
-torch.manual_seed(0)
-x = torch.ones(64, 300)
-model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 30))
-def call(*args):
-    try:
-        return fast(*args)
-    except sol.Error as e:
-        print(type(e).__name__, e, flush=True)
-fast = sol.optimize(model, x)
-"""
-    place = {
-        "PYTHONPATH": str(ROOT / "python"), "SOL_CACHE": sol.config["cache::folder"], "SOL_DEVICE": "ve",
-        "SOL_DEVICE_OPTIONS": OPTIONS + "cc", "SOL_VE_DOUBLE": double,
-    }  # fmt: skip
-    command = [sys.executable, "-c", begin + text]
-    done = subprocess.run(command, env={**os.environ, **place}, capture_output=True, text=True, timeout=120)
-    assert not done.returncode, done.stderr[-2000:]
-    return done.stdout.strip().splitlines()
+    return device_help.run_apart(text, "ve", OPTIONS + "cc", SOL_VE_DOUBLE=double)
 
 
 def test_a_child_after_fork_is_told():

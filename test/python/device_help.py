@@ -1,0 +1,117 @@
+"""What tests of several device types share."""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sol
+import torch
+from torch import nn
+
+ROOT = Path(sol.__file__).parents[2]
+BEGIN = """
+import os, sol, torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.ones(64, 300)
+model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 30))
+def call(*args):
+    try:
+        return fast(*args)
+    except sol.Error as e:
+        print(type(e).__name__, e, flush=True)
+fast = sol.optimize(model, x)
+"""
+
+
+def run_apart(text, device, options, **env):
+    """Runs a program in a process of its own, with a network `fast` on a device. Returns the lines that it prints; `call` prints errors."""
+    place = {
+        "PYTHONPATH": str(ROOT / "python"), "SOL_CACHE": sol.config["cache::folder"], "SOL_DEVICE": device,
+        "SOL_DEVICE_OPTIONS": options, **env,
+    }  # fmt: skip
+    command = [sys.executable, "-c", BEGIN + text]
+    done = subprocess.run(command, env={**os.environ, **place}, capture_output=True, text=True, timeout=120)
+    assert not done.returncode, done.stderr[-2000:]
+    return done.stdout.strip().splitlines()
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(12, 16, num_layers=2, batch_first=True)
+        self.out = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.out(self.rnn(x)[0][:, -1])
+
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+NETWORKS = {
+    "resnet18": (lambda vision: vision.models.resnet18(num_classes=10), (2, 3, 64, 64)),
+    "mobilenet": (lambda vision: vision.models.mobilenet_v3_small(num_classes=10), (2, 3, 64, 64)),
+    "transformer": (lambda _: transformer(), (2, 9, 32)),
+    "lstm": (lambda _: Recurrent(), (3, 7, 12)),
+}
+
+
+def difference(got, want):
+    return float((got.detach().double() - want.detach()).abs().max() / want.detach().abs().max().clamp(min=1e-6))
+
+
+def some(*names):
+    """Networks of the fast tests, and all others."""
+    return [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
+
+
+def check_inference(name, torchvision):
+    """Two calls against float64."""
+    make, shape = NETWORKS[name]
+    torch.manual_seed(1)
+    model, x = make(torchvision).eval(), torch.rand(shape)
+    want = copy.deepcopy(model).double()(x.double())
+    optimized = sol.optimize(model, x)
+    with torch.no_grad():
+        assert difference(optimized(x), want) < 1e-5
+        assert difference(optimized(x), want) < 1e-5
+
+
+def check_training(name, torchvision, mode=False):
+    """The result and the gradients of parameters against float64. mode: that of the model, training or not."""
+    make, shape = NETWORKS[name]
+    torch.manual_seed(2)
+    model, x = make(torchvision).train(mode), torch.rand(shape)
+    exact = copy.deepcopy(model).double()
+    got, want = sol.optimize(model, x)(x), exact(x.double())
+    assert difference(got, want) < 1e-5
+    weights = torch.rand(want.shape, dtype=torch.float64)
+    (want * weights).sum().backward()
+    (got * weights.float()).sum().backward()
+    for (at, p), q in zip(model.named_parameters(), exact.parameters(), strict=True):
+        assert difference(p.grad, q.grad) < 2e-4, at
+
+
+class Picking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.table, self.last = nn.Linear(4, 6), nn.Embedding(10, 6), nn.Linear(6, 3)
+
+    def forward(self, x, i):
+        return self.last(self.first(x).tanh().sum(0) + self.table(i).cumsum(0))
+
+
+def check_bad_data():
+    """An index that is out of range is an error with the step, and the next call goes on."""
+    model, x, good, bad = Picking(), torch.randn(3, 4), torch.tensor([1, 2, 9]), torch.tensor([1, 2, 10])
+    fast = sol.optimize(model, x, good)
+    for _ in range(2):
+        torch.testing.assert_close(fast(x, good), model(x, good))
+        with pytest.raises(sol.RunError, match=r"^network 'Picking', 'Embedding table\.embedding': an index is out of"):
+            fast(x, bad)
