@@ -3,6 +3,7 @@
 make bench                                   the networks of docs/performance.md's table
 make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
 make bench NETWORKS="resnet50@16 odd"        batch 16; the networks of odd.py
+make bench NETWORKS="sequences"              LSTM, GRU, BERT, GPT-2 (sequences.py)
 .venv/bin/python bench/bench.py --isa avx2   as on a machine without AVX-512
 make bench-train                             steps of training: forward, loss, backward, SGD with momentum
 .venv/bin/python bench/bench.py --help
@@ -19,6 +20,7 @@ import platform
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,13 +31,16 @@ SYSTEMS = ["sol", "eager", "eager-last", "compile", "compile-frozen", "onnxrunti
 DEFAULT = [
     "alexnet", "squeezenet1_1", "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "googlenet",
     "mobilenet_v1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "resnext50_32x4d", "wide_resnet50_2", "mlp",
-    "resnet50@16", "mobilenet_v2@16", "densenet121@16",
+    "resnet50@16", "mobilenet_v2@16", "densenet121@16", "efficientnet_b0", "convnext_tiny", "vit_b_16", "swin_t",
+    "lstm_1x512", "lstm_2x512", "lstm_2x512@16", "lstm_2x512_both", "gru_1x512", "gru_2x512", "gru_2x512@16", "gru_2x512_both",
+    "bert_32", "bert_128", "bert_512", "gpt2_32", "gpt2_128", "gpt2_512", "gpt2_step",
 ]  # fmt: skip
 TRAINING_SYSTEMS = ["sol", "eager", "eager-last", "compile"]
 TRAINING = [
     "resnet18", "resnet50", "densenet121", "vgg16", "squeezenet1_1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "mlp",
+    "efficientnet_b0", "convnext_tiny", "vit_b_16", "swin_t", "lstm_1x512", "lstm_2x512", "gru_2x512", "bert_128", "gpt2_128",
 ]  # fmt: skip
-BATCH = {"mlp": 64, "vgg16": 8}  # in training; 16 for others
+BATCH = {"mlp": 64, "vgg16": 8, "bert_128": 8, "gpt2_128": 4}  # in training; 16 for others
 # Settings that keep a system from using certain instructions. ONNX Runtime and ncnn ignore such settings, so they are
 # left out then.
 ISA = {
@@ -165,20 +170,25 @@ def write_csv(results: dict[str, list[Worker]], path: Path, what: str, threads: 
 
 
 def wanted(names: list[str]) -> list[str]:
-    """Expands `odd` to all networks of odd.py. Unknown names are an error before anything is measured."""
+    """Expands `odd` and `sequences` to all networks of those files. Unknown names are an error before anything is measured."""
     from networks import ALL
     from odd import ODD
+    from sequences import SEQUENCES
 
-    names = [n for name in names for n in (ODD if name == "odd" else [name])]
-    unknown = [n for n in names if n.partition("@")[0] not in {*ALL, *ODD}]
+    files: dict[str, Iterable[str]] = {"odd": ODD, "sequences": SEQUENCES}
+    names = [n for name in names for n in files.get(name, [name])]
+    known = [*ALL, *ODD, *SEQUENCES]
+    unknown = [n for n in names if n.partition("@")[0] not in known]
     if unknown:
-        sys.exit(f"bench.py: no such network: {', '.join(unknown)}; there are odd, {', '.join([*ALL, *ODD])}")
+        sys.exit(f"bench.py: no such network: {', '.join(unknown)}; there are {', '.join([*files, *known])}")
     return names
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", help="NAME or NAME@BATCH; odd: those of odd.py")
+    parser.add_argument(
+        "networks", nargs="*", help="NAME or NAME@BATCH; odd, sequences: those of odd.py, of sequences.py"
+    )
     parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS, "sol-onnxruntime"])
     parser.add_argument("--train", action="store_true", help="steps of training instead of inference")
     parser.add_argument("--batch", type=int, help="1; in training 16 (vgg16 8, mlp 64)")

@@ -61,7 +61,7 @@ def _compile(source: str, folder: Path, *flags: object) -> Path:
 def _network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """A network and its inputs, which are equal for all systems: those of input_data in measure.h."""
     if name in networks.ALL:
-        model, given = networks.make(name), (networks.sample(name),)
+        model, given = networks.make(name), networks.samples(name)
     else:
         spec = importlib.util.spec_from_file_location("more", HERE.parent.parent / "test" / "python" / "networks.py")
         more = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The measured networks: name, constructor, shape of the input. Weights are random with a fixed seed."""
+"""The measured networks: name, constructor, arguments. Weights are random with a fixed seed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 
 import odd
+import sequences
 import torch
 from torch import nn
 
@@ -65,6 +66,10 @@ FAMILIES = {
     "ShuffleNet V2": ["shufflenet_v2_x1_0", "shufflenet_v2_x0_5", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0"],
     "ResNeXt": ["resnext50_32x4d", "resnext101_32x8d"],
     "Wide ResNet": ["wide_resnet50_2", "wide_resnet101_2"],
+    "ConvNeXt": ["convnext_tiny"],
+    "EfficientNet": ["efficientnet_b0"],
+    "ViT": ["vit_b_16"],
+    "Swin": ["swin_t"],
     "MLP": ["mlp"],
     "regression": ["linear_regression", "logistic_regression"],
 }
@@ -84,6 +89,8 @@ def make(name: str) -> nn.Module:
         model = own[name]()
     elif name in odd.ODD:
         model = odd.ODD[name][0]()
+    elif name in sequences.SEQUENCES:
+        model = sequences.SEQUENCES[name].make()
     else:
         extra = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
         if name == "inception_v3" or name == "googlenet":
@@ -97,16 +104,20 @@ def make(name: str) -> nn.Module:
     return model.eval()
 
 
-def shape(name: str, batch: int = 1, pixels: tuple[int, int] | None = None) -> list[int]:
+def shape(name: str, batch: int) -> list[int]:
+    """The shape of the argument of a network that has one of float32."""
     if name == "mlp":
         return [batch, 8192]
     if name.endswith("_regression"):
         return [batch, 1024]
     if name in odd.ODD:
         return [batch, *odd.ODD[name][1]]
-    size = pixels or ((299, 299) if name == "inception_v3" else (224, 224))
-    return [batch, 3, *size]
+    pixels = 299 if name == "inception_v3" else 224
+    return [batch, 3, pixels, pixels]
 
 
-def sample(name: str, batch: int = 1, pixels: tuple[int, int] | None = None) -> torch.Tensor:
-    return torch.randn(shape(name, batch, pixels), generator=torch.Generator().manual_seed(2))
+def samples(name: str, batch: int = 1) -> tuple[torch.Tensor, ...]:
+    """The arguments of a call."""
+    if name in sequences.SEQUENCES:
+        return sequences.SEQUENCES[name].samples(batch)
+    return (torch.randn(shape(name, batch), generator=torch.Generator().manual_seed(2)),)

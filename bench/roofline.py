@@ -71,11 +71,11 @@ def profile(name: str, runs: int, peak: Callable[[], Peak]) -> tuple[list[Step],
     import systems
 
     path = systems.exported(name, 1)
-    x = networks.sample(name, 1).numpy()
+    given = [x.numpy() for x in networks.samples(name)]
     net = sol.optimize(str(path))
-    net(x)
+    net(*given)
     before = peak()
-    return [Step(k.layers, k.us, k.flops, k.bytes) for k in sol.profile(net, x, runs=runs).kernels], before
+    return [Step(k.layers, k.us, k.flops, k.bytes) for k in sol.profile(net, *given, runs=runs).kernels], before
 
 
 def row(name: str, steps: list[Step], peak: Peak) -> str:

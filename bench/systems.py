@@ -23,9 +23,7 @@ def exported(name: str, batch: int) -> Path:
     path = folder / f"{name}-b{batch}.onnx"
     if not path.exists():
         part = folder / f"{os.getpid()}.onnx"
-        torch.onnx.export(
-            networks.make(name), (networks.sample(name, batch),), str(part), dynamo=False, opset_version=17
-        )
+        torch.onnx.export(networks.make(name), networks.samples(name, batch), str(part), dynamo=False, opset_version=17)
         part.rename(path)
     return path
 
@@ -33,24 +31,33 @@ def exported(name: str, batch: int) -> Path:
 def sol(name: str, batch: int, threads: int) -> Run:
     import sol as system
 
-    x = networks.sample(name, batch)
-    model = system.optimize(networks.make(name), x)
+    given = networks.samples(name, batch)
+    model = system.optimize(networks.make(name), *given)
 
     def run() -> object:
         with torch.no_grad():
-            return model(x)
+            return model(*given)
 
     return run
 
 
+def channels_last(
+    model: torch.nn.Module, given: tuple[torch.Tensor, ...]
+) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """Both in that format; for pictures alone, because others have no such format."""
+    if any(x.ndim != 4 for x in given):
+        raise RuntimeError("the arguments are not pictures")
+    return model.to(memory_format=torch.channels_last), tuple(x.to(memory_format=torch.channels_last) for x in given)
+
+
 def eager(name: str, batch: int, threads: int, last: bool = False) -> Run:
-    model, x = networks.make(name), networks.sample(name, batch)
-    if last and x.ndim == 4:
-        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    model, given = networks.make(name), networks.samples(name, batch)
+    if last:
+        model, given = channels_last(model, given)
 
     def run() -> object:
         with torch.no_grad():
-            return model(x)
+            return model(*given)
 
     return run
 
@@ -63,11 +70,11 @@ def compiled(name: str, batch: int, threads: int, freeze: bool = False) -> Run:
     import torch._inductor.config as config
 
     config.freezing = freeze
-    model, x = torch.compile(networks.make(name)), networks.sample(name, batch)
+    model, given = torch.compile(networks.make(name)), networks.samples(name, batch)
 
     def run() -> object:
         with torch.no_grad():
-            return model(x)
+            return model(*given)
 
     return run
 
@@ -83,7 +90,7 @@ def onnxruntime(name: str, batch: int, threads: int) -> Run:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     session = ort.InferenceSession(str(exported(name, batch)), options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: networks.sample(name, batch).numpy()}
+    feed = {i.name: x.numpy() for i, x in zip(session.get_inputs(), networks.samples(name, batch), strict=True)}
     return lambda: session.run(None, feed)
 
 
@@ -96,7 +103,7 @@ def onnxruntime_sol(name: str, batch: int, threads: int) -> Run:
     options = ort.SessionOptions()
     options.add_provider_for_devices([d for d in ort.get_ep_devices() if d.ep_name == "SOL"], {"threads": str(threads)})
     session = ort.InferenceSession(str(exported(name, batch)), options, enable_fallback=0)
-    feed = {session.get_inputs()[0].name: networks.sample(name, batch).numpy()}
+    feed = {i.name: x.numpy() for i, x in zip(session.get_inputs(), networks.samples(name, batch), strict=True)}
     return lambda: session.run(None, feed)
 
 
@@ -106,8 +113,8 @@ def openvino(name: str, batch: int, threads: int) -> Run:
     core = ov.Core()
     config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": "1"}
     request = core.compile_model(core.read_model(str(exported(name, batch))), "CPU", config).create_infer_request()
-    x = networks.sample(name, batch).numpy()
-    return lambda: request.infer([x])
+    given = [x.numpy() for x in networks.samples(name, batch)]
+    return lambda: request.infer(given)
 
 
 def ncnn(name: str, batch: int, threads: int) -> Run:
@@ -116,31 +123,33 @@ def ncnn(name: str, batch: int, threads: int) -> Run:
 
     if batch != 1:
         raise RuntimeError("ncnn runs one image at a time")
+    given = networks.samples(name)
     folder = exported(name, 1).parent / f"ncnn-{name}"
     folder.mkdir(exist_ok=True)
     if not (folder / "m.ncnn.bin").exists():
         script = folder / "m.pt"
-        torch.jit.trace(networks.make(name), networks.sample(name)).save(str(script))
+        torch.jit.trace(networks.make(name), given).save(str(script))
         tools = Path(pnnx.__file__).parent / "bin" / "pnnx", Path(sys.executable).parent / "pnnx"
-        shape = ",".join(map(str, networks.shape(name)))
-        command = [
-            next((str(t) for t in tools if t.exists()), "pnnx"),
-            str(script),
-            f"inputshape=[{shape}]f32",
-            "fp16=0",
-        ]
+        kinds = {torch.float32: "f32", torch.int64: "i64"}
+        shapes = ",".join(f"[{','.join(map(str, x.shape))}]{kinds[x.dtype]}" for x in given)
+        command = [next((str(t) for t in tools if t.exists()), "pnnx"), str(script), f"inputshape={shapes}", "fp16=0"]
         subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     net = system.Net()
     net.opt.num_threads = threads
     net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = net.opt.use_bf16_storage = False
-    net.load_param(str(folder / "m.ncnn.param"))
-    net.load_model(str(folder / "m.ncnn.bin"))
-    x = np.ascontiguousarray(networks.sample(name).numpy()[0])
+    if net.load_param(str(folder / "m.ncnn.param")) or net.load_model(str(folder / "m.ncnn.bin")):
+        raise RuntimeError("ncnn cannot load what pnnx made of it")
+    feed = [np.ascontiguousarray(x.numpy()[0]) for x in given]  # without the batch
+    feed = [x.astype(np.int32) if x.dtype == np.int64 else x for x in feed]
 
     def run() -> object:
         extractor = net.create_extractor()
-        extractor.input("in0", system.Mat(x))
-        return extractor.extract("out0")
+        for i, x in enumerate(feed):
+            extractor.input(f"in{i}", system.Mat(x))
+        status, result = extractor.extract("out0")
+        if status:
+            raise RuntimeError(f"ncnn ends with {status}")
+        return result
 
     return run
 
@@ -161,37 +170,42 @@ SYSTEMS: dict[str, Callable[[str, int, int], Run]] = {
 # -- training: a step is forward, loss, backward, SGD with momentum
 
 
-def _training(
-    name: str, batch: int, build: Callable[[torch.nn.Module, torch.Tensor], torch.nn.Module], last: bool
-) -> Run:
-    model, x = networks.make(name).train(), networks.sample(name, batch)
-    target = torch.randint(1000, (batch,), generator=torch.Generator().manual_seed(3))
-    if last and x.ndim == 4:
-        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+Build = Callable[[torch.nn.Module, tuple[torch.Tensor, ...]], torch.nn.Module]
+
+
+def _training(name: str, batch: int, build: Build, last: bool) -> Run:
+    """The loss is the cross-entropy of the first result: its last dimension has the classes."""
+    model, given = networks.make(name).train(), networks.samples(name, batch)
+    if last:
+        model, given = channels_last(model, given)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    ready = build(model, x)
+    ready = build(model, given)
+    targets: list[torch.Tensor] = []
 
     def step() -> object:
         optimizer.zero_grad(set_to_none=True)
-        y = ready(x)
-        loss = torch.nn.functional.cross_entropy(y if isinstance(y, torch.Tensor) else y[0], target)
+        y = ready(*given)
+        y = (y if isinstance(y, torch.Tensor) else y[0]).flatten(0, -2)
+        if not targets:
+            targets.append(torch.randint(y.shape[1], (y.shape[0],), generator=torch.Generator().manual_seed(3)))
+        loss = torch.nn.functional.cross_entropy(y, targets[0])
         loss.backward()
         optimizer.step()
         return loss
 
-    step.kept = (model, optimizer, x)  # type: ignore[attr-defined]
+    step.kept = (model, optimizer, given)  # type: ignore[attr-defined]
     return step
 
 
-def _sol_model(model: torch.nn.Module, x: torch.Tensor) -> torch.nn.Module:
+def _sol_model(model: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> torch.nn.Module:
     import sol as system
 
-    return system.optimize(model, x).train()  # type: ignore[no-any-return]
+    return system.optimize(model, *given).train()  # type: ignore[no-any-return]
 
 
 TRAINING: dict[str, Callable[[str, int, int], Run]] = {
     "sol": lambda name, batch, threads: _training(name, batch, _sol_model, False),
-    "eager": lambda name, batch, threads: _training(name, batch, lambda model, x: model, False),
-    "eager-last": lambda name, batch, threads: _training(name, batch, lambda model, x: model, True),
-    "compile": lambda name, batch, threads: _training(name, batch, lambda model, x: torch.compile(model), False),
+    "eager": lambda name, batch, threads: _training(name, batch, lambda model, given: model, False),
+    "eager-last": lambda name, batch, threads: _training(name, batch, lambda model, given: model, True),
+    "compile": lambda name, batch, threads: _training(name, batch, lambda model, given: torch.compile(model), False),
 }

@@ -58,8 +58,8 @@ def tune(name: str, target: str, seconds: int) -> tuple[str, list[str]]:
             for key, value in settings.items():
                 sol.config[key] = value
             with torch.no_grad():
-                x = networks.sample(name)
-                sol.optimize(networks.make(name), x)(x)
+                given = networks.samples(name)
+                sol.optimize(networks.make(name), *given)(*given)
         finally:
             for key, value in before.items():
                 sol.config[key] = value

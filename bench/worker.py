@@ -24,15 +24,15 @@ def status_mib(key: str) -> float:
 
 
 def step_mib(run: Any, before: float) -> float:
-    """Peak of a training step without the model, its gradients, the optimizer's state and the input. `before`: memory
+    """Peak of a training step without the model, its gradients, the optimizer's state and the arguments. `before`: memory
     of the imports."""
-    model, optimizer, x = run.kept
+    model, optimizer, given = run.kept
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as f:
         f.write("5")  # resets the peak
     run()
-    kept = [*model.parameters(), *model.buffers(), x]
+    kept = [*model.parameters(), *model.buffers(), *given]
     kept += [p.grad for p in model.parameters() if p.grad is not None]
     kept += [t for state in optimizer.state.values() for t in state.values() if hasattr(t, "nbytes")]
     return status_mib("VmHWM") - before - sum(t.nbytes for t in kept) / 2**20
