@@ -20,6 +20,8 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +43,7 @@ TRAINING = [
     "efficientnet_b0", "convnext_tiny", "vit_b_16", "swin_t", "lstm_1x512", "lstm_2x512", "gru_2x512", "bert_128", "gpt2_128",
 ]  # fmt: skip
 BATCH = {"mlp": 64, "vgg16": 8, "bert_128": 8, "gpt2_128": 4}  # in training; 16 for others
+LIMIT = 600  # seconds until an answer: a system that hangs is reported, and the others go on
 # Settings that keep a system from using certain instructions. ONNX Runtime and ncnn ignore such settings, so they are
 # left out then.
 ISA = {
@@ -78,8 +81,12 @@ class Worker:
 
     def answer(self) -> dict:  # type: ignore[type-arg]
         assert self.process.stdout
+        limit, start = threading.Timer(LIMIT, self.process.kill), time.monotonic()
+        limit.start()
         line = self.process.stdout.readline()
-        return json.loads(line) if line else {"error": f"died (exit {self.process.wait()})"}
+        limit.cancel()
+        why = f"no answer within {LIMIT} s" if time.monotonic() - start > LIMIT else "died"
+        return json.loads(line) if line else {"error": f"{why} (exit {self.process.wait()})"}
 
     def round(self, seconds: float) -> None:
         assert self.process.stdin
