@@ -98,7 +98,7 @@ static void put_call(struct printing *p, const struct tree_call *c)
         text_put(p->out, ",\n");
     }
     text_line(p->out, "};");
-    const char *form = p->t->team ? "@together(%s, q, f, %lld, worker);" : "%s(q, f, 0, %lld, worker);";
+    const char *form = p->t->team ? "team->run(team->user, %s, q, f, %lld, worker);" : "%s(q, f, 0, %lld, worker);";
     for (int i = 0; i < k->nstep; i++)
         text_line(p->out, form, kernel_member_step(p->out->arena, c->member, i), (long long)k->step[i].tasks);
 }
@@ -219,23 +219,10 @@ static void put_loop(struct printing *p, const struct tree_loop *l)
     text_close(p->out, "}");
 }
 
-static void put_together(struct text *out)
-{
-    text_line(out, "/* A worker computes its share of a stage's tasks, and meets the others. */");
-    text_line(out, "@FUNCTION void @together(sol_kernel *stage, char *const *q, const struct sol_frame *f, int64_t "
-                   "tasks, int worker)");
-    text_open(out, "{");
-    text_line(out, "const int64_t n = f->team->workers;");
-    text_line(out, "const int64_t first = (tasks * worker + n - 1) / n, last = (tasks * (worker + 1) + n - 1) / n;");
-    text_line(out, "if (first < last) stage(q, f, first, last, worker);");
-    text_line(out, "f->team->meet(f->team->user);");
-    text_close(out, "}");
-}
-
 static void put_team(struct printing *p)
 {
-    put_together(p->out);
     kernel_open(p->out, 0);
+    text_line(p->out, "const struct sol_team *const team = f->team;");
     text_line(p->out, "char *const scratch = (char *)f->scratch; /* of the first worker, for all */");
     text_line(p->out, "(void)scratch, (void)task0, (void)task1;");
     for (int i = 0; i < p->t->nloop; i++) put_loop(p, &p->t->loop[i]);

@@ -4,8 +4,8 @@
  * A task runs loops, one behind the other. Each round of a loop first asks a ring for rows, then calls members. A ring
  * is a line buffer in scratch memory: asked for rows, it makes those it does not have, each with a round of its own.
  *
- * The calls of a *team* are what its tasks are: all workers go through all rounds together. Each computes its share of
- * a member's tasks, and they meet behind every call (SOL_STEP_TEAM in sol/module.h).
+ * A tree may be for a *team*: all workers go through all rounds together, and share the tasks of each member that is
+ * called (SOL_STEP_TEAM in sol/module.h).
  *
  * Numbers of bytes, of rounds and of a tensor's rows are sizes, which may vary (base/size.h). The rows that a ring has
  * room for, and those of a task, are numbers. */
