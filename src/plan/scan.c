@@ -317,6 +317,18 @@ static int find_batch(const struct scan *s)
     return best;
 }
 
+/* Has a stage more than one task, so that a team can share it? */
+static bool is_shared(const struct scan *s)
+{
+    bool shared = false;
+    for (int i = 0; i < s->nphase; i++)
+        for (int k = 0; k < s->phase[i].nstage; k++) {
+            const struct kernel *member = &s->phase[i].stage[k].choice->kernel;
+            for (int m = 0; m < member->nstep; m++) shared |= member->step[m].tasks != 1;
+        }
+    return shared;
+}
+
 /* Splits the work for the cores, if that pays: the steps for a team, or the batch into tasks. */
 static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
 {
@@ -335,7 +347,7 @@ static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
         memcpy(state, s->state, (size_t)s->loops->tensors.n * sizeof *state);
         s->state = state;
         TRY(slice_steps(s, &ok));
-        if (!ok || (*out_ok && !always && s->cost > FEWER * best.cost)) continue;
+        if (!ok || (s->team && !is_shared(s)) || (*out_ok && !always && s->cost > FEWER * best.cost)) continue;
         best = *s;
         *out_ok = true;
     }
