@@ -324,8 +324,11 @@ static void test_team(void **state)
         const char *bands;
         int batch, size, tasks;
         bool team;
-    } rows[] = {{"auto", 1, 512, 256, true}, {"auto", 1, 16, 1, false}, {"always", 1, 64, 0, true},
-                {"always", 4, 64, 4, false}, {"auto", 3, 512, 0, true}};
+    } rows[] = {{"auto", 1, 512, 256, true},
+                {"auto", 1, 16, 1, false},
+                {"always", 1, 64, 0, true},
+                {"always", 4, 64, 4, false},
+                {"auto", 3, 512, 0, true}};
     (void)state;
     for (int i = 0; i < COUNT_OF(rows); i++) {
         char text[600];
@@ -395,14 +398,23 @@ static void an_unknown_solver_is_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogue),        cmocka_unit_test(test_two_readers),
-        cmocka_unit_test(test_hoist),           cmocka_unit_test(test_shorter_sum),
-        cmocka_unit_test(test_concat),          cmocka_unit_test(test_map_behind_concat),
-        cmocka_unit_test(test_shuffle),         cmocka_unit_test(test_flatten),
-        cmocka_unit_test(test_prepare),         cmocka_unit_test(test_prepare_in_turn),
-        cmocka_unit_test(test_prepared_output), cmocka_unit_test(test_recurrence), cmocka_unit_test(test_team),
-        cmocka_unit_test(test_partial),         cmocka_unit_test(an_unknown_solver_is_rejected),
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_note_of_sizes),
+        cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_hoist),
+        cmocka_unit_test(test_shorter_sum),
+        cmocka_unit_test(test_concat),
+        cmocka_unit_test(test_map_behind_concat),
+        cmocka_unit_test(test_shuffle),
+        cmocka_unit_test(test_flatten),
+        cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_prepare_in_turn),
+        cmocka_unit_test(test_prepared_output),
+        cmocka_unit_test(test_recurrence),
+        cmocka_unit_test(test_team),
+        cmocka_unit_test(test_partial),
+        cmocka_unit_test(an_unknown_solver_is_rejected),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_note_of_sizes),
     };
     return cmocka_run_group_tests(tests, begin, drop_ctx);
 }
