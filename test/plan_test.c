@@ -5,6 +5,7 @@
 
 #include "context.h"
 #include "passes/passes.h"
+#include "print/tree.h"
 #include "schedule/schedule.h"
 
 struct planned {
@@ -295,6 +296,7 @@ static void expect_recurrence(const char *x, const char *attrs, int units, int s
         if (strcmp(u->kernel.solver, "scan")) continue;
         found++;
         assert_int_equal(u->kernel.step[0].tasks, tasks);
+        assert_false(u->kernel.tree->team);
     }
     assert_int_equal(n, units);
     assert_int_equal(found, scans);
@@ -313,6 +315,38 @@ static void test_recurrence(void **state)
     expect_recurrence("[1 4 9]", "", 3, 0, 0);
     assert_int_equal(sol_config_set(ctx, "bands", "off"), SOL_OK);
     expect_recurrence("[7 3 9]", "", 2, 0, 0);
+}
+
+/* A team computes recurrences whose weights are worth it, unless blocks of the batch are tasks. */
+static void test_team(void **state)
+{
+    static const struct {
+        const char *bands;
+        int batch, size, tasks;
+        bool team;
+    } rows[] = {{"auto", 1, 512, 256, true},
+                {"auto", 1, 16, 1, false},
+                {"always", 1, 64, 0, true},
+                {"always", 4, 64, 4, false},
+                {"auto", 3, 512, 0, true}};
+    (void)state;
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        char text[600];
+        const int n = rows[i].size;
+        snprintf(text, sizeof text,
+                 "graph \"t\"\ninput %%0:f32[5 %d %d] \"x\"\nparam %%1:f32[%d %d] \"w\"\nparam %%2:f32[%d %d] \"u\"\n"
+                 "%%3, %%4, %%5 = LSTM(%%0, %%1, %%2)\noutput %%3 \"y\"\n",
+                 rows[i].batch, n, 4 * n, n, 4 * n, n);
+        assert_int_equal(sol_config_set(ctx, "bands", rows[i].bands), SOL_OK);
+        struct planned m = make(text);
+        const struct unit *u = m.p->units.at[m.p->units.n - 1];
+        assert_string_equal(u->kernel.solver, "scan");
+        assert_int_equal(u->kernel.tree->team, rows[i].team);
+        if (rows[i].tasks) assert_int_equal(u->kernel.step[0].tasks, rows[i].tasks);
+        assert_true((u->kernel.step[0].tasks > 1) == (rows[i].batch > 1 || rows[i].team));
+        drop(&m);
+    }
+    assert_int_equal(sol_config_set(ctx, "bands", "auto"), SOL_OK);
 }
 
 #define NORM                                                                                                          \
@@ -364,14 +398,23 @@ static void an_unknown_solver_is_rejected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogue),        cmocka_unit_test(test_two_readers),
-        cmocka_unit_test(test_hoist),           cmocka_unit_test(test_shorter_sum),
-        cmocka_unit_test(test_concat),          cmocka_unit_test(test_map_behind_concat),
-        cmocka_unit_test(test_shuffle),         cmocka_unit_test(test_flatten),
-        cmocka_unit_test(test_prepare),         cmocka_unit_test(test_prepare_in_turn),
-        cmocka_unit_test(test_prepared_output), cmocka_unit_test(test_recurrence),
-        cmocka_unit_test(test_partial),         cmocka_unit_test(an_unknown_solver_is_rejected),
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_note_of_sizes),
+        cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_hoist),
+        cmocka_unit_test(test_shorter_sum),
+        cmocka_unit_test(test_concat),
+        cmocka_unit_test(test_map_behind_concat),
+        cmocka_unit_test(test_shuffle),
+        cmocka_unit_test(test_flatten),
+        cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_prepare_in_turn),
+        cmocka_unit_test(test_prepared_output),
+        cmocka_unit_test(test_recurrence),
+        cmocka_unit_test(test_team),
+        cmocka_unit_test(test_partial),
+        cmocka_unit_test(an_unknown_solver_is_rejected),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_note_of_sizes),
     };
     return cmocka_run_group_tests(tests, begin, drop_ctx);
 }

@@ -452,21 +452,34 @@ static void some_steps_only_and_their_times(void **state)
 
 enum { PHASES = 50 };
 
-/* A recurrence with many phases. Each reads what all workers wrote in the phase before, with another distribution. */
+struct phase { /* operand 2 of a stage */
+    int number;
+    atomic_int done[2], over; /* cells that the first worker computed, and the others; stages */
+};
+
+static void mix_phase(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)f;
+    struct phase *at = (struct phase *)p[2];
+    const uint64_t *from = (const uint64_t *)p[0];
+    for (int64_t i = task0; i < task1; i++) {
+        uint64_t sum = (uint64_t)(i + at->number);
+        for (int k = 0; k < CELLS; k++) sum = sum * 6364136223846793005u + from[k];
+        ((uint64_t *)p[1])[i] = sum;
+    }
+    atomic_fetch_add(&at->done[worker > 0], (int)(task1 - task0));
+}
+
+/* A recurrence with many stages. Each reads what all workers wrote in the one before, with another distribution; some
+ * have one task or none. */
 static void recurrence(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
 {
     (void)task0, (void)task1;
-    uint64_t *cells[2] = {(uint64_t *)p[0], (uint64_t *)p[1]};
-    for (int phase = 0; phase < PHASES; phase++) {
-        const int n = f->team->workers, wanted = CELLS >> phase % 7;
-        const int first = wanted * worker / n, end = wanted * (worker + 1) / n;
-        const uint64_t *from = cells[phase % 2];
-        for (int i = first; i < end; i++) {
-            uint64_t sum = (uint64_t)(i + phase);
-            for (int k = 0; k < CELLS; k++) sum = sum * 6364136223846793005u + from[k];
-            cells[!(phase % 2)][i] = sum;
-        }
-        f->team->meet(f->team->user);
+    static const int64_t tasks[] = {CELLS, 32, 1, 0, 3, CELLS - 1, 2};
+    for (int i = 0; i < PHASES; i++) {
+        struct phase at = {.number = i};
+        char *const q[] = {p[i % 2], p[!(i % 2)], (char *)&at};
+        f->team->run(f->team->user, mix_phase, q, f, tasks[i % 7], worker);
     }
 }
 
@@ -490,7 +503,7 @@ static int32_t run_team(int32_t (*run)(const struct rt_call *, int32_t *), int t
     return run(&call, NULL);
 }
 
-static void a_team_meets_inside_a_step(void **state)
+static void a_team_computes_stages_together(void **state)
 {
     (void)state;
     uint64_t want[2][CELLS] = {{5}}, got[2][CELLS];
@@ -510,17 +523,58 @@ static void a_team_meets_inside_a_step(void **state)
     assert_memory_equal(want, got, sizeof got);
 }
 
-/* A worker that fails continues to meet the others. */
+/* Each worker has a part of its own only up to a number of them. */
+static void a_team_may_have_more_workers_than_shares(void **state)
+{
+    (void)state;
+    uint64_t want[2][CELLS] = {{9}}, got[2][CELLS] = {{9}};
+    assert_int_equal(run_team(rt_run, 1, NULL, CELLS, false, want), 0);
+    assert_int_equal(run_team(rt_run, 40, NULL, CELLS, false, got), 0);
+    assert_memory_equal(want, got, sizeof got);
+}
+
+/* All workers but the first begin when that one has computed ten stages. */
+static void late(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)task0, (void)task1;
+    struct phase *at = (struct phase *)p[2];
+    while (worker > 0 && atomic_load(&at->over) < 10) sched_yield();
+    for (int i = 0; i < PHASES; i++) {
+        f->team->run(f->team->user, mix_phase, p, f, CELLS, worker);
+        if (worker == 0) atomic_fetch_add(&at->over, 1);
+    }
+}
+
+static void nobody_waits_for_a_worker_that_has_begun_nothing(void **state)
+{
+    (void)state;
+    for (int threads = 2; threads <= 5; threads++) {
+        static const struct sol_operand all[] = {{0, 0}, {1, 0}, {2, 0}};
+        const struct sol_step step = {.kind = SOL_STEP_TEAM, .run = late, .tasks = CELLS, .places = 3};
+        const struct sol_program program = {1, 3, &step, all, 0, 0, 0, NULL};
+        struct phase at = {0};
+        uint64_t cells[2][CELLS] = {{1, 2, 3}};
+        char *base[3] = {(char *)cells[0], (char *)cells[1], (char *)&at}, *operands[3];
+        const struct rt_call call = {.program = &program, .base = base, .operands = operands, .threads = threads};
+        assert_int_equal(rt_run(&call, NULL), 0);
+        assert_true(at.done[0] >= 10 * CELLS);
+        assert_int_equal(at.done[0] + at.done[1], PHASES * CELLS); /* each once */
+    }
+}
+
+/* A stage that fails does not keep the workers from the ones behind it. */
+static void fails_at_the_end(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)p, (void)task0, (void)worker;
+    if (task1 < CELLS || *f->error) return;
+    *f->error_step = f->step;
+    *f->error = SOL_KERNEL_DIVISION;
+}
+
 static void fails_in_a_team(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
 {
-    (void)p, (void)worker;
-    for (int phase = 0; phase < PHASES; phase++) {
-        if (phase == 20 && task0 < task1 && task1 == CELLS) {
-            *f->error_step = f->step;
-            *f->error = SOL_KERNEL_DIVISION;
-        }
-        f->team->meet(f->team->user);
-    }
+    (void)task0, (void)task1;
+    for (int i = 0; i < PHASES; i++) f->team->run(f->team->user, fails_at_the_end, p, f, CELLS - (i < 20), worker);
 }
 
 static void a_team_with_an_error_ends(void **state)
@@ -581,7 +635,9 @@ int main(void)
         cmocka_unit_test(more_processors_than_libc_has_room_for),
         cmocka_unit_test(same_bits_for_every_number_of_workers),
         cmocka_unit_test(a_team_may_be_smaller),
-        cmocka_unit_test(a_team_meets_inside_a_step),
+        cmocka_unit_test(a_team_computes_stages_together),
+        cmocka_unit_test(a_team_may_have_more_workers_than_shares),
+        cmocka_unit_test(nobody_waits_for_a_worker_that_has_begun_nothing),
         cmocka_unit_test(a_team_with_an_error_ends),
         cmocka_unit_test(sizes_of_a_call),
         cmocka_unit_test(the_openmp_runtime_of_the_process),

@@ -1,6 +1,6 @@
 /* A module for checks of RUN, as SOL would make one: this file is part of sol-device-test, and a text for devices that
- * compile (behind that of sol/module.h). Forward: 0 t = 3 * x, 1 y = t + constant, 2 z = the sum of y by all workers
- * with a barrier, 3 y = y + a seed, by way of scratch memory, 4 reports an error where x is 999. */
+ * compile (behind that of sol/module.h). Forward: 0 t = 3 * x, 1 y = t + constant, 2 z = the sum of y by a team, in
+ * two stages, 3 y = y + a seed, by way of scratch memory, 4 reports an error where x is 999. */
 enum { TEST_N = 1000, TEST_PARTS = 64 };
 enum { TEST_X, TEST_Y, TEST_Z, TEST_T, TEST_C, TEST_BUFFERS };
 
@@ -16,16 +16,29 @@ static void test_add(char *const *p, const struct sol_frame *f, int64_t task0, i
     for (int64_t i = task0; i < task1; i++) ((float *)p[2])[i] = ((const float *)p[0])[i] + ((const float *)p[1])[i];
 }
 
-static void test_sum(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+static void test_part(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)worker;
+    for (int64_t k = task0; k < task1; k++) {
+        float *sum = (float *)p[1] + k;
+        *sum = 0;
+        for (int64_t i = k; i < f->sizes[0]; i += TEST_PARTS) *sum += ((const float *)p[0])[i];
+    }
+}
+
+static void test_parts(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
 {
     float *part = (float *)p[1]; /* TEST_PARTS of them, then the sum */
-    float own = 0;
-    for (int64_t i = task0; i < task1; i++) own += ((const float *)p[0])[i];
-    if (worker < TEST_PARTS) part[worker] = own;
-    f->team->meet(f->team->user);
-    if (worker) return;
+    (void)f, (void)task0, (void)task1, (void)worker;
     part[TEST_PARTS] = 0;
-    for (int i = 0; i < f->team->workers && i < TEST_PARTS; i++) part[TEST_PARTS] += part[i];
+    for (int i = 0; i < TEST_PARTS; i++) part[TEST_PARTS] += part[i];
+}
+
+static void test_sum(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)task0, (void)task1;
+    f->team->run(f->team->user, test_part, p, f, TEST_PARTS, worker);
+    f->team->run(f->team->user, test_parts, p, f, 1, worker);
 }
 
 static void test_seed(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)

@@ -133,9 +133,12 @@ static int64_t now(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static void meet(void *user)
+/* A stage of a team with one worker. */
+static void run_alone(void *user, sol_kernel *stage, char *const *p, const struct sol_frame *f, int64_t tasks,
+                      int worker)
 {
-    (void)user; /* one worker needs no barrier */
+    (void)user;
+    stage(p, f, 0, tasks, worker);
 }
 
 struct running {
@@ -151,7 +154,7 @@ struct running {
 /* Runs the steps. Returns what a kernel reports; *out_step is then the step. */
 static int32_t run_steps(const struct running *x, const uint64_t *seeds, int32_t *out_step)
 {
-    static const struct sol_team team = {.workers = 1, .meet = meet};
+    static const struct sol_team team = {.run = run_alone};
     volatile int32_t error = 0, error_step = 0;
     struct sol_frame f = {.base = x->begin,
                           .scratch = (void *)(intptr_t)x->r->scratch,

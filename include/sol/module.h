@@ -11,14 +11,20 @@
 
 #include <stdint.h>
 
-#define SOL_MODULE_VERSION 7
+#define SOL_MODULE_VERSION 8
 
 #define SOL_SIZE (INT64_C(1) << 48)
 
+struct sol_frame;
+/* p[i] is the address of operand i. */
+typedef void sol_kernel(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker);
+typedef sol_kernel *sol_kernel_fn;
+
 /* All workers of a call, for steps of kind SOL_STEP_TEAM. */
 struct sol_team {
-    int32_t workers;
-    void (*meet)(void *user); /* a barrier: returns when all workers have called it as often as this one */
+    /* Computes the tasks of a stage together, and returns when all are done. Every worker calls it as often as the
+     * others, each time with the same stage, operands and number of tasks. */
+    void (*run)(void *user, sol_kernel *stage, char *const *p, const struct sol_frame *f, int64_t tasks, int worker);
     void *user;
 };
 /* One running call. */
@@ -40,10 +46,6 @@ enum {
     SOL_KERNEL_PLUGIN = 3, /* a plug-in failed, or is missing */
     SOL_KERNEL_MATRIX = 4  /* a matrix cannot be factorized */
 };
-
-/* p[i] is the address of operand i. */
-typedef void sol_kernel(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker);
-typedef sol_kernel *sol_kernel_fn;
 
 enum sol_buffer_kind {
     SOL_BUFFER_INPUT, /* index: which input */
@@ -75,8 +77,8 @@ struct sol_operand { /* the address of an operand: a buffer and the offset of th
 };
 enum sol_step_kind {
     SOL_STEP_KERNEL, /* workers call `run` for shares of the tasks, at any time and in any order */
-    /* All workers call `run` at the same time, even with an empty share of the tasks. They may wait at barriers
-     * (f->team), each the same number of times; a worker continues to do so after an error. */
+    /* All workers call `run`, even with an empty share of the tasks, and go through its stages together (f->team), also
+     * after an error. More workers than the step has tasks are of no use. */
     SOL_STEP_TEAM,
     SOL_STEP_HOST,   /* one worker calls function `call` of the host once: an opaque layer */
     SOL_STEP_LAUNCH, /* a device runs the tasks: `run` queues them and does not wait */

@@ -16,6 +16,7 @@
 #include "print/print.h"
 
 #define CALL 30.0  /* ns of a call */
+#define MEET 400.0 /* ns until all workers of a team have met */
 #define FEWER 0.95 /* blocks are worth it if they take so much less time */
 
 /* -- what the steps are */
@@ -233,6 +234,17 @@ static bool slice_stage(struct scan *s, struct scan_stage *st, const struct loop
 
 /* -- phases */
 
+/* The ns of a call of a stage. Its cost is that of one core; in a team, the worker with most of its tasks counts. */
+static double call_cost(const struct scan *s, const struct kernel *k)
+{
+    const int cores = s->p->target->cores;
+    const double cost = MAX(k->cost - KERNEL_STEP_NS, 0) + CALL;
+    int64_t tasks = 1;
+    if (!s->team) return cost;
+    for (int i = 0; i < k->nstep; i++) tasks = MAX(tasks, size_hint(k->step[i].tasks));
+    return cost * (double)((tasks + cores - 1) / cores) / (double)tasks + MEET * k->nstep;
+}
+
 /* n steps from `from` on, or the statements behind them. *out_ok false: they cannot be sliced. */
 static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follows, bool *out_ok)
 {
@@ -249,7 +261,7 @@ static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follow
         struct unit u = *s->u;
         u.repeats = MAX(size_hint(n), 1) * s->blocks;
         TRY(choose_kernel(s->p, st->slice, st->memory, 0, &u, &st->choice));
-        s->cost += (double)size_hint(n) * (MAX(st->choice->kernel.cost - KERNEL_STEP_NS, 0) + CALL);
+        s->cost += (double)size_hint(n) * call_cost(s, &st->choice->kernel);
     }
     return SOL_OK;
 }
@@ -305,7 +317,19 @@ static int find_batch(const struct scan *s)
     return best;
 }
 
-/* Splits the work into tasks for the cores, if that pays. */
+/* Has a stage more than one task, so that a team can share it? */
+static bool is_shared(const struct scan *s)
+{
+    bool shared = false;
+    for (int i = 0; i < s->nphase; i++)
+        for (int k = 0; k < s->phase[i].nstage; k++) {
+            const struct kernel *member = &s->phase[i].stage[k].choice->kernel;
+            for (int m = 0; m < member->nstep; m++) shared |= member->step[m].tasks != 1;
+        }
+    return shared;
+}
+
+/* Splits the work for the cores, if that pays: the steps for a team, or the batch into tasks. */
 static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
 {
     struct scan best;
@@ -313,14 +337,17 @@ static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
     s->batch = find_batch(s);
     const int64_t size = s->batch < 0 ? 1 : s->loops->ivars.at[s->batch].size;
     const int64_t most = size_varies(size) ? 1 : MIN(size, s->p->target->cores); /* blocks have a known size */
-    for (s->blocks = 1; s->blocks <= most; s->blocks++) {
+    for (int64_t way = 0; way <= most; way++) { /* one task, a team, then a task for each of 2, 3, .. blocks */
+        s->team = way == 1;
+        s->blocks = MAX(way, 1);
+        if (s->team && s->p->target->cores == 1) continue;
         struct scan_state *state = NEW_ARRAY(s->p->arena, struct scan_state, s->loops->tensors.n + 1);
         bool ok = true;
         if (s->blocks > 1 && size % s->blocks) continue;
         memcpy(state, s->state, (size_t)s->loops->tensors.n * sizeof *state);
         s->state = state;
         TRY(slice_steps(s, &ok));
-        if (!ok || (*out_ok && !always && s->cost > FEWER * best.cost)) continue;
+        if (!ok || (s->team && !is_shared(s)) || (*out_ok && !always && s->cost > FEWER * best.cost)) continue;
         best = *s;
         *out_ok = true;
     }

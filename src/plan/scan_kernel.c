@@ -203,7 +203,7 @@ static const struct choice *main_choice(const struct scan *s)
 sol_status scan_kernel(struct scan *s, bool *out_done)
 {
     struct joining pr = {.s = s, .tree = NEW(s->p->arena, struct tree), .merged = loops_copy(s->p->arena, s->loops)};
-    *pr.tree = (struct tree){.round = "step", .vary = loops_vary(s->loops)};
+    *pr.tree = (struct tree){.round = "step", .vary = loops_vary(s->loops), .team = s->team};
     *out_done = false;
     pr.k = (struct kernel){.nstep = 1, .solver = "scan", .cost = s->cost};
     if (!collect_functions(&pr)) return SOL_OK;
@@ -211,7 +211,8 @@ sol_status scan_kernel(struct scan *s, bool *out_done)
     place_scratch(&pr);
     make_tree(&pr);
     const struct choice *main = main_choice(s);
-    pr.k.variant = arena_printf(s->p->arena, "%s %s", main->kernel.solver, main->kernel.variant);
+    pr.k.variant =
+        arena_printf(s->p->arena, "%s %s%s", main->kernel.solver, main->kernel.variant, s->team ? " team" : "");
     s->u->choice = main;
     s->u->loops = pr.merged;
     s->u->memory = NULL;

@@ -36,8 +36,18 @@ static int64_t tasks_per_image(const struct tree *t)
     return size_ceil_div(t->loop[0].n, t->per_task);
 }
 
+/* Of a team, no more workers are of use than its widest member has tasks. */
+static int64_t widest(const struct tree *t)
+{
+    int64_t most = 1;
+    for (int i = 0; i < t->nmember; i++)
+        for (int k = 0; k < t->member[i]->nstep; k++) most = size_max(most, t->member[i]->step[k].tasks);
+    return most;
+}
+
 int64_t tree_tasks(const struct tree *t, int64_t images)
 {
+    if (t->team) return widest(t);
     return t->nring ? size_mul(tasks_per_image(t), images) : images;
 }
 
@@ -88,9 +98,9 @@ static void put_call(struct printing *p, const struct tree_call *c)
         text_put(p->out, ",\n");
     }
     text_line(p->out, "};");
+    const char *form = p->t->team ? "team->run(team->user, %s, q, f, %lld, worker);" : "%s(q, f, 0, %lld, worker);";
     for (int i = 0; i < k->nstep; i++)
-        text_line(p->out, "%s(q, f, 0, %lld, worker);", kernel_member_step(p->out->arena, c->member, i),
-                  (long long)k->step[i].tasks);
+        text_line(p->out, form, kernel_member_step(p->out->arena, c->member, i), (long long)k->step[i].tasks);
 }
 
 static void put_body(struct printing *p, const struct tree_body *b)
@@ -209,6 +219,16 @@ static void put_loop(struct printing *p, const struct tree_loop *l)
     text_close(p->out, "}");
 }
 
+static void put_team(struct printing *p)
+{
+    kernel_open(p->out, 0);
+    text_line(p->out, "const struct sol_team *const team = f->team;");
+    text_line(p->out, "char *const scratch = (char *)f->scratch; /* of the first worker, for all */");
+    text_line(p->out, "(void)scratch, (void)task0, (void)task1;");
+    for (int i = 0; i < p->t->nloop; i++) put_loop(p, &p->t->loop[i]);
+    kernel_close(p->out);
+}
+
 static void put_step(struct printing *p)
 {
     const struct tree *t = p->t;
@@ -239,7 +259,10 @@ char *tree_print(struct arena *a, const struct target *target, const struct tree
     for (int i = 0; i < t->nmember; i++) kernel_member(&out, target, i, t->member[i]->source);
     if (t->nring) put_state(&p);
     for (int i = 0; i < t->nring; i++) put_ring(&p, i);
-    put_step(&p);
+    if (t->team)
+        put_team(&p);
+    else
+        put_step(&p);
     struct kernel made = {.source = out.at};
     kernel_sizes(scratch, t->vary, &made);
     char *source = arena_strdup(a, made.source);

@@ -4,6 +4,9 @@
  * A task runs loops, one behind the other. Each round of a loop first asks a ring for rows, then calls members. A ring
  * is a line buffer in scratch memory: asked for rows, it makes those it does not have, each with a round of its own.
  *
+ * A tree may be for a *team*: all workers go through all rounds together, and share the tasks of each member that is
+ * called (SOL_STEP_TEAM in sol/module.h).
+ *
  * Numbers of bytes, of rounds and of a tensor's rows are sizes, which may vary (base/size.h). The rows that a ring has
  * room for, and those of a task, are numbers. */
 #ifndef SOL_TREE_H
@@ -16,7 +19,7 @@
 enum tree_counter { TREE_TASK, TREE_IMAGE, TREE_ROUND, TREE_COUNTERS };
 enum tree_base {
     TREE_OPERAND, /* operand `index` of the kernel */
-    TREE_SCRATCH, /* the worker's scratch memory */
+    TREE_SCRATCH, /* the worker's scratch memory; of a team, that of its first worker */
     TREE_RING     /* row `row` of ring `index` */
 };
 struct tree_row { /* a row's number is by * round + plus, modulo `wrap` if that is not 0 */
@@ -67,6 +70,7 @@ struct tree {
      * of one image. */
     int64_t per_task;
     bool vary; /* do sizes in it vary? */
+    bool team; /* without rings, and without a counter of tasks in its addresses */
 };
 int tree_member(struct tree *t, const struct kernel *k); /* its number; equal kernels are one. -1: too many */
 int64_t tree_tasks(const struct tree *t, int64_t images);

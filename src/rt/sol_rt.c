@@ -61,15 +61,22 @@ struct gate {
         .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER \
     }
 
+/* Looks a few times whether the value differs from `old`. */
+static bool gate_look(const struct gate *g, uint32_t old)
+{
+    for (int i = 0; i < SPIN_ROUND; i++) {
+        if (atomic_load_explicit(&g->value, memory_order_acquire) != old) return true;
+        relax();
+    }
+    return false;
+}
+
 /* Waits until the value differs from `old`. True: the thread slept. */
 static bool gate_wait(struct gate *g, uint32_t old, int64_t spin_ns)
 {
     int64_t end = 0;
     do {
-        for (int i = 0; i < SPIN_ROUND; i++) {
-            if (atomic_load_explicit(&g->value, memory_order_acquire) != old) return false;
-            relax();
-        }
+        if (gate_look(g, old)) return false;
         if (!end) end = now_ns() + spin_ns;
     } while (now_ns() < end);
     pthread_mutex_lock(&g->lock);
@@ -425,6 +432,13 @@ struct barrier {
     _Alignas(64) atomic_int arrived;
     _Alignas(64) struct gate phase;
 };
+/* The stage that the workers of a team compute, the `call`-th: in shares, of which each worker has one of its own. */
+struct stage {
+    _Alignas(64) _Atomic uint64_t claims; /* call << 32, and a bit for each share that a worker has begun */
+    _Alignas(64) atomic_int done;         /* shares */
+    _Alignas(64) struct gate calls;       /* that are over */
+};
+enum { MOST_SHARES = 32 };
 struct region {
     const struct rt_call *call;
     struct sol_frame frame;
@@ -435,6 +449,7 @@ struct region {
     bool stop; /* a step did not set its size: the others would run at sizes that are none; written between two barriers
                 */
     struct barrier barrier;
+    struct stage stage;
 };
 
 /* How a worker waits at the barriers of one call. If other processes compete for the processors, the worker that is
@@ -442,27 +457,73 @@ struct region {
  * spins half as long the next time; one that did not spins twice as long. */
 struct meeting {
     struct barrier *barrier;
+    struct stage *stage;
     int n;
-    uint32_t phase;
+    uint32_t phase, call;
     int64_t spin_ns;
 };
 
-static void meet(void *user)
+static void await(struct meeting *m, struct gate *g, uint32_t old)
 {
-    struct meeting *m = user;
+    const bool slept = gate_wait(g, old, m->n > rt_processors() ? 0 : m->spin_ns);
+    m->spin_ns = slept ? m->spin_ns / 2 : m->spin_ns * 2;
+    if (m->spin_ns < SPIN_LEAST_NS) m->spin_ns = SPIN_LEAST_NS;
+    if (m->spin_ns > SPIN_BARRIER_NS) m->spin_ns = SPIN_BARRIER_NS;
+}
+
+static void meet(struct meeting *m)
+{
     struct barrier *b = m->barrier;
-    const int n = m->n;
-    if (n == 1) return;
+    if (m->n == 1) return;
     const uint32_t old = m->phase++;
-    if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) + 1 < n) {
-        const bool slept = gate_wait(&b->phase, old, n > rt_processors() ? 0 : m->spin_ns);
-        m->spin_ns = slept ? m->spin_ns / 2 : m->spin_ns * 2;
-        if (m->spin_ns < SPIN_LEAST_NS) m->spin_ns = SPIN_LEAST_NS;
-        if (m->spin_ns > SPIN_BARRIER_NS) m->spin_ns = SPIN_BARRIER_NS;
+    if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) + 1 < m->n) {
+        await(m, &b->phase, old);
         return;
     }
     atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
     gate_set(&b->phase, old + 1);
+}
+
+/* -- stages of a team */
+
+/* False: another worker has begun that share, or the call is over. */
+static bool claim(struct stage *s, uint32_t call, int share)
+{
+    const uint64_t bit = UINT64_C(1) << share;
+    uint64_t now = atomic_load_explicit(&s->claims, memory_order_acquire);
+    while (now >> 32 == call && !(now & bit))
+        if (atomic_compare_exchange_weak_explicit(&s->claims, &now, now | bit, memory_order_acq_rel,
+                                                  memory_order_acquire))
+            return true;
+    return false;
+}
+
+/* A worker begins with its own share, the same tasks in each call, whose operands its caches hold then. If the others
+ * are late, because their processors run something else, it computes what they have not begun. */
+static void run_stage(void *user, sol_kernel *stage, char *const *p, const struct sol_frame *f, int64_t tasks,
+                      int worker)
+{
+    struct meeting *m = user;
+    struct stage *s = m->stage;
+    const int64_t n = m->n < MOST_SHARES ? m->n : MOST_SHARES, shares = tasks < n ? tasks : n;
+    if (m->n == 1) {
+        stage(p, f, 0, tasks, worker);
+        return;
+    }
+    if (tasks <= 0) return;
+    const uint32_t call = m->call++;
+    for (int64_t i = worker < shares ? 0 : 1; i <= shares; i++) {
+        if (i == 1 && gate_look(&s->calls, call)) return;
+        const int share = (int)((worker + i) % shares);
+        if (!claim(s, call, share)) continue;
+        stage(p, f, tasks * share / shares, tasks * (share + 1) / shares, worker);
+        if (atomic_fetch_add_explicit(&s->done, 1, memory_order_acq_rel) + 1 < shares) continue;
+        atomic_store_explicit(&s->done, 0, memory_order_relaxed);
+        atomic_store_explicit(&s->claims, (uint64_t)(call + 1) << 32, memory_order_release);
+        gate_set(&s->calls, call + 1);
+        return;
+    }
+    await(m, &s->calls, call);
 }
 
 /* The number of tasks of a step; 0: the step is skipped. */
@@ -543,8 +604,8 @@ static void run_steps(void *arg, int worker, int n)
     bool reported = false;
     f.error = &error;
     f.error_step = &error_step;
-    struct meeting meeting = {.barrier = &r->barrier, .n = n, .spin_ns = SPIN_BARRIER_NS};
-    const struct sol_team team = {n, meet, &meeting};
+    struct meeting meeting = {.barrier = &r->barrier, .stage = &r->stage, .n = n, .spin_ns = SPIN_BARRIER_NS};
+    const struct sol_team team = {run_stage, &meeting};
     f.team = &team;
     bool first = true, alone = false; /* first: since the last barrier */
     int64_t begin = c->step_ns && worker == 0 ? now_ns() : 0;
@@ -603,6 +664,7 @@ int32_t rt_run(const struct rt_call *c, int32_t *out_step)
         run_steps(&r, 0, 1);
     } else {
         r.barrier = (struct barrier){.phase = GATE_START};
+        r.stage = (struct stage){.calls = GATE_START};
         const struct rt_team *team = c->team ? c->team : rt_team_pool();
         team->parallel(team->user, n, run_steps, &r);
     }

@@ -89,6 +89,7 @@ static void put_steps(struct printer *p, const struct schedule_program *pr, cons
                  st->set >= 0     ? "SOL_STEP_SET"
                  : st->kernel < 0 ? "SOL_STEP_HOST"
                  : launched       ? "SOL_STEP_LAUNCH"
+                 : st->team       ? "SOL_STEP_TEAM"
                                   : "SOL_STEP_KERNEL",
                  launched && st->kernel >= 0 ? st->kernel * SCHEDULE_LAUNCH_STEPS + st->sub : st->call,
                  work_hint(st->flops), work_hint(st->bytes));

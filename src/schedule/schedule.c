@@ -1,6 +1,7 @@
 /* Makes the steps in the order of the plan, with their operands' buffers and offsets, from the lifetimes of all
  * tensors. */
 #include "schedule/schedule.h"
+#include "print/tree.h"
 
 #include <string.h>
 
@@ -104,6 +105,7 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
         return SOL_OK;
     }
     step.kernel = kernel_number(s, known, &u->kernel);
+    step.team = u->kernel.tree && u->kernel.tree->team;
     int64_t groups = 1; /* that need scratch memory of their own, of one step */
     for (int i = 0; i < u->kernel.nstep; i++) {
         step.sub = i;

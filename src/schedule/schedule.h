@@ -16,6 +16,7 @@ struct schedule_step {
     int set; /* the dimension that an opaque layer sets; -1: none */
     int64_t tasks;
     int64_t flops, bytes; /* as in struct sol_step, as sizes; SIZE_BAD: unknown */
+    bool team;            /* SOL_STEP_TEAM */
     const char *label;
     int noperand;
     struct sol_tensor **operand;

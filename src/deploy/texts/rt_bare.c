@@ -4,16 +4,18 @@
 
 #include "rt/rt.h"
 
-/* The barrier of a team with one worker. */
-static void meet_nobody(void *user)
+/* A stage of a team with one worker. */
+static void run_alone(void *user, sol_kernel *stage, char *const *p, const struct sol_frame *f, int64_t tasks,
+                      int worker)
 {
     (void)user;
+    stage(p, f, 0, tasks, worker);
 }
 
 int32_t rt_run(const struct rt_call *c, int32_t *out_step)
 {
     const struct sol_program *p = c->program;
-    const struct sol_team team = {.workers = 1, .meet = meet_nobody};
+    const struct sol_team team = {.run = run_alone};
     volatile int32_t error = SOL_KERNEL_OK, error_step = 0;
     struct sol_frame f = {.base = c->base,
                           .scratch = c->scratch,
