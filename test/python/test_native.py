@@ -602,6 +602,42 @@ def test_broadcasts_are_compiled_for_all_sizes(run):
     )
 
 
+def test_parameters_stay_theirs(run):
+    """Parameters that layers share stay shared when a model moves, and an optimizer keeps those that it has."""
+    run(
+        """
+        x, m = torch.rand(2, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+        m[2].weight = m[0].weight
+        p = m[0].weight
+        optimizer = torch.optim.SGD(m.parameters(), 0.1, momentum=0.9)
+        want = copy.deepcopy(m)
+        expected = torch.optim.SGD(want.parameters(), 0.1, momentum=0.9)
+        def step(m, optimizer, x):
+            m(x).square().sum().backward()
+            optimizer.step()
+        step(want, expected, x), step(want, expected, x)
+        step(m, optimizer, x)  # the second gradient is added to it
+        for _ in range(2):
+            m.to("cpu")
+            m.to("sol")
+            assert m[0].weight is m[2].weight is p and len(list(m.parameters())) == 3
+            assert p.is_sol and p.grad.is_sol and p.is_leaf and p.requires_grad and isinstance(p, nn.Parameter)
+        for state in optimizer.state.values():
+            state["momentum_buffer"] = state["momentum_buffer"].to("sol")
+        step(m, optimizer, x.to("sol"))
+        for a, b in zip(m.parameters(), want.parameters(), strict=True):
+            torch.testing.assert_close(a.cpu(), b)
+        fast = sol.optimize(m, x.to("sol"))
+        fast(x.to("sol")).square().sum().backward()
+        want(x).square().sum().backward()
+        torch.testing.assert_close(p.grad.cpu(), want[0].weight.grad)
+        m.to("sol:1").double()
+        assert m[0].weight is m[2].weight is p and p.dtype is torch.float64 and p.get_device() == 1
+        assert m.to("cpu")[2].weight is p
+        """
+    )
+
+
 def test_calls_that_are_known_run_without_python(run):
     """Equal calls run from native.cpp, with other values of tensors, of scalars of the host, and of numbers that are operands."""
     run(

@@ -22,6 +22,7 @@
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include <cstring>
@@ -357,6 +358,16 @@ at::Tensor copy_from_and_resize(const at::Tensor &from, const at::Tensor &to)
     return copy_from(from, to, false);
 }
 
+// Makes a tensor of one device one of another, in place, as PyTorch does between its own devices (`t.data = data`).
+void become(const at::Tensor &t, const at::Tensor &data)
+{
+    if (auto *meta = torch::autograd::impl::get_autograd_meta(t)) {
+        const std::lock_guard held(meta->mutex_);
+        meta->grad_accumulator_.reset(); // it is for the device of before
+    }
+    t.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+}
+
 at::Scalar scalar(const at::Tensor &t)
 {
     const auto h = at::empty({}, t.options().device(at::kCPU));
@@ -439,6 +450,7 @@ TORCH_LIBRARY(sol_native, m)
     // Between tensors of one device that lie differently, or have different types (eager.py). False: it cannot.
     m.def("copy(Tensor source, Tensor target) -> bool");
     m.def("keep(int net, Tensor[] used, int[] inputs, Tensor[] made, int[] into, int[] results, int[] dims) -> ()", keep);
+    m.def("become(Tensor t, Tensor data) -> ()", become);
     m.def("launch(str name, str overload, int argument) -> ()", launch);
     m.def("number(Scalar value, ScalarType type, Device device) -> Tensor", number_on); // a scalar
     m.def("within(Tensor base, Tensor source, int[] steps) -> Tensor"); // the base, with the source in its first places
