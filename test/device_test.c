@@ -85,7 +85,7 @@ static void plugins_add_types(void **state)
     const struct seen s = list();
     assert_non_null(strstr(s.text, ">absent:0  [abscc 1.0] no board 'mine'; code for it can be made|"));
     assert_non_null(strstr(s.text, "expected version 1 of sol/device.h"));
-    assert_non_null(strstr(s.text, "a function of struct sol_device_type that its features need is missing|"));
+    assert_non_null(strstr(s.text, "struct sol_device_type: `flavour` is missing, which its features need|"));
     assert_null(strstr(strstr(s.text, "absent:0") + 1, "absent:0")); /* named twice, opened once */
     assert_int_equal(sol_device_select(ctx, "absent"), SOL_ERR_UNSUPPORTED);
     assert_string_equal(sol_error(ctx), "device absent: it is not there: no board 'mine'; code for it can be made");

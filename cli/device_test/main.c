@@ -1,4 +1,5 @@
 /* sol-device-test: checks a device type against the contract in sol/device.h. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,6 +47,18 @@ enum verdict skip(struct bench *b, const char *why)
     return SKIPPED;
 }
 
+/* The check that runs, for a device that crashes. */
+static char running[300];
+
+static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+static void crashed(int number)
+{
+    if (write(STDOUT_FILENO, running, strlen(running)) < 0) _exit(SOME_WRONG);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
 struct counts {
     int of[SKIPPED + 1];
 };
@@ -56,9 +69,11 @@ static void run_check(struct bench *b, const struct check *c, struct counts *n)
     struct sol_failure why = failure_new();
     enum verdict v = WRONG;
     *b->expected = *b->got = 0;
+    snprintf(running, sizeof running, "WRONG    %-9s %s\n         got:      a crash of the process\n", c->function,
+             c->contract);
     const sol_status status = b->type->open(b->type, b->host, b->index, &b->device, &why);
     if (status)
-        wrong(b, "the device opens", "status %d, '%s'", status, why.text);
+        wrong(b, "the device opens", "status %d, '%s' (enum sol_status in sol.h)", status, why.text);
     else
         v = c->run(b);
     if (v != WRONG) b->type->close(b->device);
@@ -192,6 +207,7 @@ int main(int argc, char **argv)
 {
     struct sol_ctx *ctx;
     const char *word = NULL;
+    for (int i = 0; i < COUNT_OF(crashes); i++) signal(crashes[i], crashed);
     for (int o; (o = getopt(argc, argv, "hk:l")) != -1;) {
         if (o == 'l') return list();
         if (o == 'k') word = optarg;

@@ -175,17 +175,7 @@ static const char *fallback_of(const char *op)
 
 enum { MOST_TENSORS = 512 };
 
-struct eager { /* a call */
-    struct sol_net *net;
-    struct sol_heap *heap;
-    int nin, nout;
-    const void *in[MOST_TENSORS];
-    void *out[MOST_TENSORS];
-    uint64_t target[MOST_TENSORS]; /* of an output that is computed elsewhere first, because an input is there */
-    int64_t in_bytes[MOST_TENSORS], out_bytes[MOST_TENSORS], dims[MOST_VARY];
-};
-
-static int eager_read(PyObject *tuple, int expected, const void **out_at, int64_t *out_bytes)
+static int read_tensors(PyObject *tuple, int expected, const void **out_at, int64_t *out_bytes)
 {
     if (PyTuple_Size(tuple) != expected || expected > MOST_TENSORS) {
         PyErr_Format(core.error[SOL_ERR_INVALID], "native_run: expected %d tensors, got %zd", expected,
@@ -211,37 +201,58 @@ static bool overlap(const void *a, int64_t na, const void *b, int64_t nb)
     return (uintptr_t)a < (uintptr_t)b + (uint64_t)nb && (uintptr_t)b < (uintptr_t)a + (uint64_t)na;
 }
 
-/* A network must not write what it reads: gives such an output memory of its own. */
-static sol_status eager_part(struct eager *e)
+struct apart { /* memory for outputs that lie where inputs do: a network must not write what it reads */
+    void *out[MOST_TENSORS];
+    uint64_t target[MOST_TENSORS]; /* 0: it is computed in place */
+};
+
+static sol_status run_apart(const struct sol_native_run *r, struct sol_heap *heap, struct apart *a)
 {
-    for (int i = 0; i < e->nout; i++) {
+    for (int i = 0; i < r->nout; i++) {
         bool apart = true;
         uint64_t p;
-        for (int k = 0; k < e->nin; k++) apart &= !overlap(e->out[i], e->out_bytes[i], e->in[k], e->in_bytes[k]);
-        for (int k = 0; k < i; k++) apart &= !overlap(e->out[i], e->out_bytes[i], e->out[k], e->out_bytes[k]);
+        a->out[i] = r->out[i], a->target[i] = 0;
+        for (int k = 0; k < r->nin; k++) apart &= !overlap(r->out[i], r->out_bytes[i], r->in[k], r->in_bytes[k]);
+        for (int k = 0; k < i; k++) apart &= !overlap(r->out[i], r->out_bytes[i], r->out[k], r->out_bytes[k]);
         if (apart) continue;
-        const sol_status status = sol_heap_alloc(e->heap, e->out_bytes[i], &p);
+        const sol_status status = sol_heap_alloc(heap, r->out_bytes[i], &p);
         if (status) return status;
-        e->target[i] = (uint64_t)(uintptr_t)e->out[i];
-        e->out[i] = (void *)(uintptr_t)p;
+        a->target[i] = (uint64_t)(uintptr_t)r->out[i];
+        a->out[i] = (void *)(uintptr_t)p;
     }
     return SOL_OK;
 }
 
-static sol_status eager_go(struct eager *e, struct sol_params *params, int threads)
+static sol_status run_status(const struct sol_native_run *r)
 {
+    struct py_net *p = r->net;
+    struct sol_heap *heap;
+    struct apart a;
     const struct sol_call call = {
-        .dims = sol_net_dims(e->net) ? e->dims : NULL, .inputs = e->in, .outputs = e->out, .threads = threads};
-    sol_status status = eager_part(e);
-    if (!status) status = sol_net_run_at(e->net, params, &call);
-    for (int i = 0; i < e->nout; i++) {
-        const uint64_t made = (uint64_t)(uintptr_t)e->out[i];
-        if (!e->target[i]) continue;
-        if (!status) status = sol_heap_copy(e->heap, e->target[i], made, e->out_bytes[i]);
-        sol_heap_free(e->heap, made);
+        .dims = sol_net_dims(p->net) ? r->dims : NULL, .inputs = r->in, .outputs = a.out, .threads = r->threads};
+    memset(a.target, 0, (size_t)r->nout * sizeof *a.target);
+    sol_status status = heap_at(r->device, &heap);
+    if (!status) status = run_apart(r, heap, &a);
+    if (!status) status = sol_net_run_at(p->net, p->params, &call);
+    for (int i = 0; i < r->nout; i++) {
+        const uint64_t made = (uint64_t)(uintptr_t)a.out[i];
+        if (!a.target[i]) continue;
+        if (!status) status = sol_heap_copy(heap, a.target[i], made, r->out_bytes[i]);
+        sol_heap_free(heap, made);
     }
     return status;
 }
+
+static const char *run_at(const struct sol_native_run *r)
+{
+    return message(run_status(r));
+}
+
+struct tensors { /* of a call from Python */
+    const void *in[MOST_TENSORS];
+    void *out[MOST_TENSORS];
+    int64_t in_bytes[MOST_TENSORS], out_bytes[MOST_TENSORS], dims[MOST_VARY];
+};
 
 static PyObject *run(PyObject *self, PyObject *args)
 {
@@ -252,21 +263,28 @@ static PyObject *run(PyObject *self, PyObject *args)
                           &PyTuple_Type, &dims, &threads))
         return NULL;
     struct py_net *p = (struct py_net *)net;
-    struct eager *e = PyMem_Malloc(sizeof *e);
-    if (!e) return PyErr_NoMemory();
-    e->net = p->net, e->nin = sol_net_inputs(p->net), e->nout = sol_net_outputs(p->net);
-    sol_status status = heap_at(device, &e->heap);
-    if (!status && !p->params) status = sol_params_create(p->net, &p->params);
-    bool good = !status && !eager_read(inputs, e->nin, e->in, e->in_bytes) &&
-                !eager_read(outputs, e->nout, (const void **)e->out, e->out_bytes) &&
-                core_dims(dims, e->dims) == sol_net_dims(p->net);
+    struct tensors *t = PyMem_Malloc(sizeof *t);
+    if (!t) return PyErr_NoMemory();
+    const struct sol_native_run r = {.net = net,
+                                     .device = device,
+                                     .threads = threads,
+                                     .nin = sol_net_inputs(p->net),
+                                     .nout = sol_net_outputs(p->net),
+                                     .in = t->in,
+                                     .out = t->out,
+                                     .in_bytes = t->in_bytes,
+                                     .out_bytes = t->out_bytes,
+                                     .dims = t->dims};
+    sol_status status = p->params ? SOL_OK : sol_params_create(p->net, &p->params);
+    const bool good = !status && !read_tensors(inputs, r.nin, t->in, t->in_bytes) &&
+                      !read_tensors(outputs, r.nout, (const void **)t->out, t->out_bytes) &&
+                      core_dims(dims, t->dims) == sol_net_dims(p->net);
     if (good) {
-        memset(e->target, 0, (size_t)e->nout * sizeof *e->target);
         Py_BEGIN_ALLOW_THREADS;
-        status = eager_go(e, p->params, threads);
+        status = run_status(&r);
         Py_END_ALLOW_THREADS;
     }
-    PyMem_Free(e);
+    PyMem_Free(t);
     if (PyErr_Occurred()) return NULL;
     if (status) return core_raise(status);
     if (!good) return PyErr_Format(core.error[SOL_ERR_INVALID], "native_run: not the sizes of this network");
@@ -312,6 +330,7 @@ static PyObject *begin(PyObject *self, PyObject *args)
                                        .copy = copy_at,
                                        .fill = fill_at,
                                        .wait = wait_at,
+                                       .run = run_at,
                                        .memory = memory_at,
                                        .trim = trim_at,
                                        .record = record_at,

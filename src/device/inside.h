@@ -50,6 +50,8 @@ struct allocation { /* what a reference stands for */
     bool used;          /* the reference is taken */
     struct entry *free; /* the command that will free it, made with it, because freeing must not fail */
 };
+enum { POOL_CLASSES = 4 * 64 };
+
 struct spare { /* memory that the pool keeps */
     struct spare *next;
     sol_ptr raw;
@@ -72,7 +74,7 @@ struct dev {
     int room;  /* references are indices; 0 is none */
     int *idle; /* references, first in, first out, so that a freed one is not soon in use again */
     int idle_first, idle_n;
-    struct spare *spare;
+    struct spare *pool[POOL_CLASSES]; /* by class of size (memory.c) */
     int64_t bytes;
     int64_t reserved, most_reserved; /* bytes that the device gave: those in use and the pool */
     struct queue *queues;            /* idle */

@@ -56,16 +56,27 @@ sol_status memory_take(struct dev *dev, int64_t bytes, sol_ptr *out_p)
     return found ? SOL_OK : ctx_fail(dev->ctx, SOL_ERR_NOMEM, "device %s: out of memory for references", dev->name);
 }
 
+/* Sizes of a class differ by less than a quarter. */
+static int class_of(int64_t bytes)
+{
+    const uint64_t n = (uint64_t)MAX(bytes, 4);
+    const int log2 = 63 - __builtin_clzll(n);
+    return 4 * log2 + (int)(n >> (log2 - 2) & 3);
+}
+
 /* Takes memory out of the pool that is not much larger. */
 static struct spare *from_pool(struct dev *dev, int64_t bytes)
 {
-    struct spare **best = NULL;
+    const int64_t most = bytes + bytes / 4;
+    struct spare *found = NULL;
     lock_take(&dev->lock, NULL, NULL);
-    for (struct spare **s = &dev->spare; *s; s = &(*s)->next)
-        if ((*s)->bytes >= bytes && (*s)->bytes - bytes <= bytes / 4 && (!best || (*s)->bytes < (*best)->bytes))
-            best = s;
-    struct spare *found = best ? *best : NULL;
-    if (found) *best = found->next;
+    for (int k = class_of(bytes); k <= class_of(most) && !found; k++)
+        for (struct spare **s = &dev->pool[k]; *s; s = &(*s)->next)
+            if ((*s)->bytes >= bytes && (*s)->bytes <= most) {
+                found = *s;
+                *s = found->next;
+                break;
+            }
     lock_give(&dev->lock);
     return found;
 }
@@ -80,14 +91,16 @@ static void to_device(struct dev *dev, sol_ptr raw, int64_t bytes)
 
 void memory_empty_pool(struct dev *dev)
 {
-    lock_take(&dev->lock, NULL, NULL);
-    struct spare *list = dev->spare;
-    dev->spare = NULL;
-    lock_give(&dev->lock);
-    for (struct spare *s = list, *next; s; s = next) {
-        next = s->next;
-        to_device(dev, s->raw, s->bytes);
-        ctx_free(dev->ctx, s);
+    for (int k = 0; k < POOL_CLASSES; k++) {
+        lock_take(&dev->lock, NULL, NULL);
+        struct spare *list = dev->pool[k];
+        dev->pool[k] = NULL;
+        lock_give(&dev->lock);
+        for (struct spare *s = list, *next; s; s = next) {
+            next = s->next;
+            to_device(dev, s->raw, s->bytes);
+            ctx_free(dev->ctx, s);
+        }
     }
 }
 
@@ -165,8 +178,9 @@ void memory_drop(struct dev *dev, sol_ptr p)
     dev->idle[(dev->idle_first + dev->idle_n++) % dev->room] = i;
     if (m.raw) dev->bytes -= m.bytes;
     if (m.raw && spare) {
-        *spare = (struct spare){dev->spare, m.raw, m.bytes};
-        dev->spare = spare;
+        struct spare **pool = &dev->pool[class_of(m.bytes)];
+        *spare = (struct spare){*pool, m.raw, m.bytes};
+        *pool = spare;
     }
     lock_give(&dev->lock);
     if (!m.raw) ctx_free(dev->ctx, spare);

@@ -29,12 +29,31 @@ static bool is_name(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == strlen(name);
 }
 
-/* Every function that SOL calls without asking first. */
-static bool is_complete(const struct sol_device_type *t)
+/* The first member that is not there, of those that SOL uses without asking first. NULL: all are there. */
+static const char *missing(const struct sol_device_type *t)
 {
-    return t->flavour && t->count && t->info && t->open && t->close && t->alloc && t->free && t->load && t->unload &&
-           t->queue && t->unqueue && t->submit && (t->poll || t->features & SOL_DEVICE_SYNCHRONOUS) &&
-           (t->find || !(t->features & SOL_DEVICE_LAUNCHES)) && !t->compile == !t->blob_free;
+    const struct {
+        const char *name;
+        bool there;
+    } all[] = {{"flavour", t->flavour},
+               {"count", t->count},
+               {"info", t->info},
+               {"open", t->open},
+               {"close", t->close},
+               {"alloc", t->alloc},
+               {"free", t->free},
+               {"compile", t->compile || !t->blob_free},
+               {"blob_free", t->blob_free || !t->compile},
+               {"load", t->load},
+               {"unload", t->unload},
+               {"find", t->find || !(t->features & SOL_DEVICE_LAUNCHES)},
+               {"queue", t->queue},
+               {"unqueue", t->unqueue},
+               {"submit", t->submit},
+               {"poll", t->poll || t->features & SOL_DEVICE_SYNCHRONOUS}};
+    for (int i = 0; i < COUNT_OF(all); i++)
+        if (!all[i].there) return all[i].name;
+    return NULL;
 }
 
 const char *plugin_rejects(struct arena *a, const struct sol_device_type *t)
@@ -43,5 +62,6 @@ const char *plugin_rejects(struct arena *a, const struct sol_device_type *t)
         return arena_printf(a, "expected version %d of sol/device.h with a table of %zu bytes, got version %u with %u",
                             SOL_DEVICE_VERSION, sizeof *t, t->version, t->size);
     if (!is_name(t->name)) return "its name must consist of letters, digits and '_'";
-    return is_complete(t) ? NULL : "a function of struct sol_device_type that its features need is missing";
+    const char *name = missing(t);
+    return name ? arena_printf(a, "struct sol_device_type: `%s` is missing, which its features need", name) : NULL;
 }

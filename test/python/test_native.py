@@ -602,6 +602,86 @@ def test_broadcasts_are_compiled_for_all_sizes(run):
     )
 
 
+def test_parameters_stay_theirs(run):
+    """Parameters that layers share stay shared when a model moves, and an optimizer keeps those that it has."""
+    run(
+        """
+        x, m = torch.rand(2, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+        m[2].weight = m[0].weight
+        p = m[0].weight
+        optimizer = torch.optim.SGD(m.parameters(), 0.1, momentum=0.9)
+        want = copy.deepcopy(m)
+        expected = torch.optim.SGD(want.parameters(), 0.1, momentum=0.9)
+        def step(m, optimizer, x):
+            m(x).square().sum().backward()
+            optimizer.step()
+        step(want, expected, x), step(want, expected, x)
+        step(m, optimizer, x)  # the second gradient is added to it
+        for _ in range(2):
+            m.to("cpu")
+            m.to("sol")
+            assert m[0].weight is m[2].weight is p and len(list(m.parameters())) == 3
+            assert p.is_sol and p.grad.is_sol and p.is_leaf and p.requires_grad and isinstance(p, nn.Parameter)
+        for state in optimizer.state.values():
+            state["momentum_buffer"] = state["momentum_buffer"].to("sol")
+        step(m, optimizer, x.to("sol"))
+        for a, b in zip(m.parameters(), want.parameters(), strict=True):
+            torch.testing.assert_close(a.cpu(), b)
+        fast = sol.optimize(m, x.to("sol"))
+        fast(x.to("sol")).square().sum().backward()
+        want(x).square().sum().backward()
+        torch.testing.assert_close(p.grad.cpu(), want[0].weight.grad)
+        m.to("sol:1").double()
+        assert m[0].weight is m[2].weight is p and p.dtype is torch.float64 and p.get_device() == 1
+        assert m.to("cpu")[2].weight is p
+        """
+    )
+
+
+def test_calls_that_are_known_run_without_python(run):
+    """Equal calls run from native.cpp, with other values of tensors, of scalars of the host, and of numbers that are operands."""
+    run(
+        """
+        from sol.pytorch.native import eager
+        from unittest import mock
+        f, i, b = torch.rand(3, 4) + 0.5, torch.arange(1, 13).view(3, 4), torch.rand(3, 4) > 0.5
+        one, small = torch.tensor(3.0), torch.tensor(3, dtype=torch.int32)
+        convolution = nn.Conv2d(1, 2, 3)
+        def each(k, d):
+            f_, i_, b_, one_, small_ = (t.to(d) for t in (f, i, b, one, small))
+            c = copy.deepcopy(convolution).to(d)
+            c(f_.view(1, 1, 3, 4) * k).sum().backward()
+            return [
+                f_ + f_, f_ + i_, f_ * (0.1 * k), i_ * k, i_ / k, i_ * (0.5 * k), b_ * k, one_ * k, small_ * k, small_ * (0.5 * k),
+                f_ + torch.tensor(0.3 * k), i_ + torch.tensor(k), f_.clone().add_(f_, alpha=-0.1 * k), f_.clone().mul_(k), f_.abs(), f_.sum(0),
+                torch.add(f_, k, out=torch.empty(0, device=d)), f_.max(1).indices, f_.double() * (0.1 * k), torch.where(b_, f_, 0.1 * k),
+                f_.addcmul(f_, f_, value=0.1 * k), f_ @ f_.t(), c.weight.grad, torch.arange(4, device=d), f_[1:] * f_[:2], f_.t() - f_.t(),
+            ]
+        def check(k):
+            for n, (got, want) in enumerate(zip(each(k, "sol"), each(k, "cpu"), strict=True)):
+                assert got.dtype == want.dtype and got.stride() == want.stride(), (k, n, got.dtype, want.dtype)
+                torch.testing.assert_close(got.cpu(), want, msg=lambda m: f"{k} {n}: {m}")
+        check(2)
+        prepared = eager._prepared
+        def asked(op, args, kwargs):
+            assert op is torch.ops.aten.copy_.default, op  # of another type
+            return prepared(op, args, kwargs)
+        with mock.patch.object(eager, "_prepared", asked):
+            check(3)
+            check(5)
+            threads = [__import__("threading").Thread(target=check, args=(k,)) for k in range(4)]
+            for t in threads: t.start()
+            for t in threads: t.join()
+        torch.set_default_dtype(torch.float64)
+        try:
+            check(2)  # its numbers are of another type
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert not torch.sol.fallbacks(), torch.sol.fallbacks()
+        """
+    )
+
+
 def test_a_list_of_tensors_is_one_network(run):
     run(
         """

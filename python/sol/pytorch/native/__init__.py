@@ -9,7 +9,7 @@ import torch
 
 from ... import _core, log
 from ...device import device
-from . import build, eager, module, parallel
+from . import build, eager, module, parallel, parameters
 
 NAME = "sol"
 MOST = 127  # devices: PyTorch's numbers have 8 bits
@@ -39,6 +39,7 @@ def begin() -> None:
     library.sol_native_set(index)
     module.kernels = eager.begin()
     parallel.begin()
+    parameters.begin()
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, module)
     sys.modules[f"torch.{NAME}"] = module

@@ -15,7 +15,7 @@ import torch
 from ... import _core, log
 
 HERE = Path(__file__).parent
-SOURCES = ("native.h", "memory.hpp", "collectives.hpp", "native.cpp")
+SOURCES = ("native.h", "memory.hpp", "calls.hpp", "collectives.hpp", "native.cpp")
 COMPILERS = ("c++", "g++", "clang++")
 MOST_LINES = 20  # of a compiler's log
 

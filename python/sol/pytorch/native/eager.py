@@ -4,13 +4,13 @@
 and the types and layouts of its tensors. The first such call is compiled (single.py); later ones run on the device without
 waiting. Element-wise operators on tensors that lie alike, or are row-major and broadcast, have one network for all sizes, and
 numbers that change from call to call are its operands. What SOL rejects is known, too: PyTorch's kernel of the processor runs
-it, which is counted.
+it, which is counted. native.cpp asks here for a call of which it does not know yet how its network is run (`_keep`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +39,18 @@ _SAME = {aten.convolution_overrideable.default: aten.convolution.default}
 class _Operator:
     """What is to be known of an operator."""
 
-    __slots__ = ("at_launch", "broadcasts", "instead", "mixes", "name", "outs", "pointwise", "writes")
+    __slots__ = (
+        "at_launch",
+        "broadcasts",
+        "instead",
+        "mixes",
+        "name",
+        "outs",
+        "plain",
+        "pointwise",
+        "tensors",
+        "writes",
+    )
 
     def __init__(self, op: Any) -> None:
         same, written = single.functional(_SAME.get(op, op))
@@ -47,6 +58,8 @@ class _Operator:
         self.name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
         self.outs = tuple(op._schema.arguments[i].name for i in written if op._schema.arguments[i].is_out)
         self.writes = bool(written) and not self.outs  # the first argument
+        self.tensors = [isinstance(a.type, torch.TensorType) for a in op._schema.arguments]
+        self.plain = all(isinstance(r.type, torch.TensorType) for r in op._schema.returns)
         self.at_launch = AT_LAUNCH[same][0] if same in AT_LAUNCH else ""
         self.pointwise = torch.Tag.pointwise in op.tags or torch.Tag.pointwise in same.tags or same is aten.fill.Scalar
         self.broadcasts = self.pointwise  # with sizes given at launch
@@ -75,7 +88,7 @@ def _broadcast(shapes: tuple[tuple[int, ...], ...], targets: int) -> _Sized | No
 class _Call:
     """The arguments of a call that SOL may compute."""
 
-    __slots__ = ("args", "device", "key", "kwargs", "launched", "of", "parts", "sized", "targets", "tensors")
+    __slots__ = ("args", "device", "given", "key", "kwargs", "launched", "of", "parts", "sized", "targets", "tensors")
 
     def __init__(self, op: Any, of: _Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.of = of
@@ -85,6 +98,8 @@ class _Call:
             self.targets = [kwargs.pop(name) for name in of.outs]
         elif of.writes:
             self.targets = [args[0]]
+        if any(type(a) in _NUMBERS and there for a, there in zip(args, of.tensors, strict=False)):
+            args = _with_tensors(of, args)
         self.args, self.kwargs = args, kwargs
         self.tensors: list[torch.Tensor] = []
         self.device: Any = None
@@ -96,6 +111,7 @@ class _Call:
         for name, value in kwargs.items():
             key.append(name)
             self._scan((value,), key)
+        self.given = tuple(self.tensors)
         if of.at_launch and self.device is not None:
             self._launch(of.at_launch, key)
         self._numbers()
@@ -118,6 +134,11 @@ class _Call:
         self.tensors = [t if _lies_dense(t) else t.contiguous() for t in before]
         self.key = self._key()
         return any(t is not b for t, b in zip(self.tensors, before, strict=True))
+
+    def place(self, target: int) -> int:
+        """Of a tensor that is written, among all tensors that the operator is called with; -1: it is new."""
+        k = target - len(self.tensors)
+        return target if k < 0 else len(self.given) + k if self.of.outs else k
 
     def _all(self) -> list[torch.Tensor]:
         return self.tensors + self.targets if self.targets else self.tensors
@@ -209,6 +230,8 @@ class _Call:
         return first is not None and first.ndim > 0 and first.numel() > 0 and (row_major or _lies_dense(first))
 
 
+_NUMBERS = (bool, int, float, complex)
+_NOTHING = -1 << 30  # in place of a result that is not wanted
 _BYTES = torch.empty(1, dtype=torch.uint8)
 
 
@@ -236,14 +259,22 @@ def run(op: Any, *args: Any, **kwargs: Any) -> Any:
         return fall_back(op, call.of.name, known, args, kwargs)
     if known.host_steps:
         _core.native_fallback(call.of.name)
-    return _go(call, known)
+    outputs, gaps = _run(call, known)
+    if not known.host_steps and not gaps:
+        _keep(call, known, outputs)
+    return _results(call, known, outputs)
+
+
+def _operator(op: Any) -> _Operator:
+    of = _operators.get(op)
+    if of is None:
+        of = _operators[op] = _Operator(op)
+    return of
 
 
 def _prepared(op: Any, args: Any, kwargs: Any) -> tuple[_Call, Single | str]:
     """A call and its network, or why there is none."""
-    of = _operators.get(op)
-    if of is None:
-        of = _operators[op] = _Operator(op)
+    of = _operator(op)
     while True:
         call = _Call(op, of, args, kwargs)
         if call.key in _gaps:
@@ -268,18 +299,22 @@ def fall_back(op: Any, name: str, why: str, args: Any, kwargs: Any) -> Any:
         )
     _core.native_fallback(name)
     log.debug(f"{name} runs on the processor: {why}")
-    return op.redispatch(_HOST, *_with_tensors(op, args), **kwargs)
+    return op.redispatch(_HOST, *_with_tensors(_operator(op), args), **kwargs)
 
 
-def _with_tensors(op: Any, args: Any) -> Any:
-    """The arguments, with tensors in place of numbers where the operator has tensors: PyTorch gives numbers of Python so."""
-    wide = any(isinstance(a, torch.Tensor) and a.dtype in (torch.float64, torch.complex128) for a in args)
-    return [
-        torch.tensor(a, dtype=torch.float64 if wide and isinstance(a, float) else None)
-        if isinstance(a, bool | int | float | complex) and isinstance(of.type, torch.TensorType)
-        else a
-        for a, of in zip(args, op._schema.arguments, strict=False)
-    ]
+def _with_tensors(of: _Operator, args: Any) -> tuple[Any, ...]:
+    """The arguments, with scalars in place of numbers where the operator has tensors: PyTorch gives numbers of Python so. They take
+    part in the type of the result as PyTorch's do: a number is below all tensors of its kind."""
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    wide = any(t.dtype in (torch.float64, torch.complex128) for t in tensors)
+
+    def scalar(value: Any) -> torch.Tensor:
+        if tensors and not any(t.ndim for t in tensors):
+            return torch.tensor(value, dtype=torch.result_type(tensors[0], value))
+        return torch.tensor(value, dtype=torch.float64 if wide and type(value) is float else None)
+
+    there = zip(args, of.tensors, strict=False)
+    return tuple([scalar(a) if type(a) in _NUMBERS and tensor else a for a, tensor in there])
 
 
 @functools.cache
@@ -363,7 +398,12 @@ def _of_host(value: Any) -> Any:
 
 
 def _go(call: _Call, known: Single) -> Any:
-    """Runs a network. Results that are written into a tensor with gaps are copied there."""
+    """The results of a call by its network."""
+    return _results(call, known, _run(call, known)[0])
+
+
+def _run(call: _Call, known: Single) -> tuple[list[torch.Tensor], bool]:
+    """Runs a network. Returns its outputs, and whether some of them are copied into tensors with gaps."""
     n = len(call.tensors)
     outputs: list[torch.Tensor] = []
     gaps: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -386,9 +426,38 @@ def _go(call: _Call, known: Single) -> Any:
         _core.native_run(known.net, call.device.index, inputs, tuple(outputs), dims, torch.get_num_threads())
     for t, made in gaps:
         t.copy_(made)
+    return outputs, bool(gaps)
+
+
+def _results(call: _Call, known: Single, outputs: Sequence[torch.Tensor]) -> Any:
     if call.targets:
         return call.targets[0] if len(call.targets) == 1 else tuple(call.targets)
     return pytree.tree_unflatten([_result(r, call, outputs) for r in known.results], known.spec)
+
+
+def _keep(call: _Call, known: Single, outputs: Sequence[torch.Tensor]) -> None:
+    """Tells native.cpp how the network is run, so that it does this without Python. Numbers are those of tensors among the
+    arguments."""
+    if known.net is None or not call.of.plain:
+        return
+    n, inputs = len(call.given), []
+    for i in known.inputs:
+        if i == n:
+            inputs.append(-1)  # a number that is an operand
+        elif call.tensors[i] is call.given[i] or call.given[i].device.type != NATIVE:
+            inputs.append(i)
+        else:
+            return  # it was copied first
+    into = [call.place(o.target) for o in known.outputs]
+    if call.targets:
+        results = [call.place(len(call.tensors) + k) for k in range(len(call.targets))]
+    elif all(kind == "output" or value is None for kind, value in known.results):
+        results = [_NOTHING if value is None else -1 - value for _, value in known.results]
+    else:
+        return
+    used = [call.tensors[i] for i in known.inputs]
+    dims = call.sized.dims if call.sized else ()
+    torch.ops.sol_native.keep.default(id(known.net), used, inputs, outputs, into, results, dims)
 
 
 def _result(result: tuple[str, Any], call: _Call, outputs: Sequence[torch.Tensor]) -> Any:
@@ -440,14 +509,28 @@ def _try(op: Any, *args: Any) -> Any:
     return _go(call, known)
 
 
+def _launches() -> Iterator[tuple[str, str, int]]:
+    """Operators with a number that is an operand: name, overload, and which argument it is."""
+    for op, (argument, _) in AT_LAUNCH.items():
+        name = op._schema.name.removeprefix("aten::")
+        for packet in (getattr(aten, name), getattr(aten, f"{name}_")):
+            for overload in packet.overloads():
+                each = getattr(packet, overload)
+                if single.functional(each)[0] is op:
+                    names = [a.name for a in each._schema.arguments]
+                    yield each._schema.name, each._schema.overload_name, names.index(argument)
+
+
 def begin() -> list[torch.library.Library]:
-    """Makes `run` the kernel of the device. The result must be kept."""
+    """Makes `run` the kernel that native.cpp asks, which is the kernel of the device. The result must be kept."""
     every, some = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     ours = torch.library.Library("sol_native", "IMPL")
-    every.fallback(run, "PrivateUse1")
-    some.impl("convolution_overrideable", functools.partial(run, aten.convolution_overrideable.default), "PrivateUse1")
-    some.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse1")
+    every.fallback(run, "PrivateUse3")
+    some.impl("convolution_overrideable", functools.partial(run, aten.convolution_overrideable.default), "PrivateUse3")
+    some.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse3")
     ours.impl("copy", _copy, "PrivateUse1")
+    for name, overload, argument in _launches():
+        torch.ops.sol_native.launch(name, overload, argument)
     for name, each in foreach.operators():
         some.impl(name, each.run, "PrivateUse1")
     some.impl("record_stream", lambda t, stream: None, "PrivateUse1")  # a device has one

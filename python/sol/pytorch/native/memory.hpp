@@ -48,6 +48,21 @@ c10::DeviceIndex index_of(c10::Device d)
     return index;
 }
 
+// -- tensors
+
+constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+
+bool is_sol(const at::Tensor &t)
+{
+    return t.device().type() == SOL;
+}
+
+// Bytes from a tensor's first element to its last.
+int64_t span(const at::Tensor &t)
+{
+    return int64_t(at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.element_size()));
+}
+
 // -- memory
 
 struct Allocator;

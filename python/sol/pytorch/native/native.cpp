@@ -22,12 +22,14 @@
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include <cstring>
 #include <numeric>
 
 #include "memory.hpp"
+#include "calls.hpp"
 #ifdef SOL_DISTRIBUTED
 #include "collectives.hpp"
 #endif
@@ -160,8 +162,6 @@ Hooks hooks;
 
 // -- tensors
 
-constexpr c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
-
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
                  std::optional<at::Device> on, std::optional<bool>, std::optional<at::MemoryFormat> format)
 {
@@ -207,12 +207,7 @@ at::Tensor &set_storage(at::Tensor &t, at::Storage storage, int64_t offset, c10:
     return t;
 }
 
-// -- copies. The bytes from a tensor's first element to its last are copied as they lie.
-
-int64_t span(const at::Tensor &t)
-{
-    return int64_t(at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.element_size()));
-}
+// -- copies. The bytes from a tensor's first element to its last (`span`) are copied as they lie.
 
 bool dense(const at::Tensor &t)
 {
@@ -236,11 +231,6 @@ at::Tensor like(const at::Tensor &t)
     h.unsafeGetTensorImpl()->_set_conj(t.is_conj());
     h.unsafeGetTensorImpl()->_set_neg(t.is_neg());
     return h;
-}
-
-bool is_sol(const at::Tensor &t)
-{
-    return t.device().type() == SOL;
 }
 
 at::Tensor on_host(const at::Tensor &t)
@@ -368,6 +358,16 @@ at::Tensor copy_from_and_resize(const at::Tensor &from, const at::Tensor &to)
     return copy_from(from, to, false);
 }
 
+// Makes a tensor of one device one of another, in place, as PyTorch does between its own devices (`t.data = data`).
+void become(const at::Tensor &t, const at::Tensor &data)
+{
+    if (auto *meta = torch::autograd::impl::get_autograd_meta(t)) {
+        const std::lock_guard held(meta->mutex_);
+        meta->grad_accumulator_.reset(); // it is for the device of before
+    }
+    t.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+}
+
 at::Scalar scalar(const at::Tensor &t)
 {
     const auto h = at::empty({}, t.options().device(at::kCPU));
@@ -436,12 +436,23 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
     m.impl("set_.source_Storage", static_cast<at::Tensor &(*)(at::Tensor &, at::Storage)>(at::native::set_));
     m.impl("set_.source_Storage_storage_offset", set_storage);
     m.impl("set_.source_Tensor", at::native::set_tensor_);
+    for (const auto name : {"convolution_overrideable", "convolution_backward_overrideable"})
+        m.impl(name, torch::CppFunction::makeFromBoxedFunction<&call_operator>());
 }
 
-// Copies between tensors of one device that lie differently, or have different types (eager.py). False: it cannot.
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m)
+{
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&call_operator>());
+}
+
 TORCH_LIBRARY(sol_native, m)
 {
+    // Between tensors of one device that lie differently, or have different types (eager.py). False: it cannot.
     m.def("copy(Tensor source, Tensor target) -> bool");
+    m.def("keep(int net, Tensor[] used, int[] inputs, Tensor[] made, int[] into, int[] results, int[] dims) -> ()", keep);
+    m.def("become(Tensor t, Tensor data) -> ()", become);
+    m.def("launch(str name, str overload, int argument) -> ()", launch);
+    m.def("number(Scalar value, ScalarType type, Device device) -> Tensor", number_on); // a scalar
     m.def("within(Tensor base, Tensor source, int[] steps) -> Tensor"); // the base, with the source in its first places
 }
 

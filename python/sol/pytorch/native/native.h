@@ -5,6 +5,15 @@
 
 #include <stdint.h>
 
+struct sol_native_run { /* of a network */
+    void *net;          /* a Net of Python, which has run before */
+    int device, threads;
+    int nin, nout;
+    const void **in; /* on the device; not NULL, even if a tensor is empty */
+    void **out;
+    const int64_t *in_bytes, *out_bytes, *dims; /* from the first byte of each tensor to its last; sizes that vary */
+};
+
 struct sol_native {
     uint32_t size;
     int devices; /* they are numbered from 0 */
@@ -15,6 +24,7 @@ struct sol_native {
     const char *(*copy)(int device, uint64_t to, uint64_t from, int64_t bytes);
     const char *(*fill)(int device, uint64_t to, int value, int64_t bytes);
     const char *(*wait)(int device);
+    const char *(*run)(const struct sol_native_run *);
     /* In bytes: what SOL has of the device, the most so far (which `reset` forgets), and all of it (0: unknown). */
     const char *(*memory)(int device, int reset, int64_t *out_reserved, int64_t *out_most, int64_t *out_total);
     const char *(*trim)(int device); /* waits, and gives back what is not in use */
