@@ -181,6 +181,7 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
             return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED,
                             "layer '%s' (%s)%s%s sets a size while the network runs, which works in inference only",
                             l->name, l->def->name, *l->where ? " at " : "", l->where);
+    TRY(softmax_join(g));
     grow(&s);
     TRY(ctx_check(g->ctx));
     find_active(&s, nof, of, nwith, with);

@@ -2,6 +2,8 @@
  * inference, a cast to the same type, or a reshape, slice, pad, transpose or repeat that moves no element. */
 #include "passes/passes.h"
 
+#include <math.h>
+
 /* The tensor that l returns unchanged; NULL: none. */
 static struct sol_tensor *copied(const struct sol_layer *l)
 {
@@ -21,15 +23,16 @@ static struct sol_tensor *copied(const struct sol_layer *l)
     return NULL;
 }
 
-/* stop(x), x+0, x-0, x*1, x/1, x**1, with the constant on the right, or on either side of + and *. -0.0 + 0 then stays
- * -0.0. */
+/* stop(x), x+0, x-0, x*1, x/1, x**1, max(x, -inf), min(x, inf), with the constant on the right, or on either side of
+ * what commutes. -0.0 + 0 then stays -0.0. */
 static struct sol_tensor *neutral(const struct sol_layer *l)
 {
     static const struct {
         const char *name;
         double right;
         bool commutes;
-    } rows[] = {{"add", 0, true}, {"sub", 0, false}, {"mul", 1, true}, {"div", 1, false}, {"pow", 1, false}};
+    } rows[] = {{"add", 0, true}, {"sub", 0, false}, {"mul", 1, true}, {"div", 1, false}, {"pow", 1, false},
+                {"max", -INFINITY, true}, {"min", INFINITY, true}};
     if (is_kind(l, "stop")) return l->in[0]; /* gradients exist by now */
     for (int i = 0; i < COUNT_OF(rows); i++) {
         if (!is_kind(l, rows[i].name) || l->nin != 2) continue;

@@ -19,6 +19,9 @@ const char *passes_name(int i, const char **out_doc); /* NULL behind the last pa
  * through and whose mask and factors it does not reach, if computing the weights again pays; NULL: all. */
 sol_status attention_join(struct sol_graph *g, const bool *active);
 
+/* softmax.c: makes layers of softmax and log-softmax that are written out, also in front of gradients. */
+sol_status softmax_join(struct sol_graph *g);
+
 /* util.c: questions that several passes ask */
 
 /* Inserts one layer with one output in front of `before`, with the names of `origin`; a shorthand for graph_add. */

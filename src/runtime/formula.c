@@ -32,11 +32,15 @@ static int digit(int i, int d)
     return i % POINTS;
 }
 
-/* The hint and two sizes above it, or below it. */
+/* The hint and two sizes above it, or below it. Blocks begin at cache lines: sizes that differ by whole lines round
+ * alike, so that steps of small blocks do not look like a power. */
 static void choose_points(const struct sol_net_dim *d, int64_t *at)
 {
+    enum { LINE = 64 };
     const struct sol_dim_limits *l = &d->limits;
-    int64_t step = MAX(l->hint / l->multiple, 1) * l->multiple;
+    int64_t step = MAX(l->hint / l->multiple, 1) * l->multiple, lines = l->multiple;
+    while (lines % LINE) lines += l->multiple;
+    if (step < lines && l->hint + 2 * lines <= l->max) step = lines;
     if (l->hint + 2 * step > l->max) step = -MIN(step, (l->hint - l->min) / 2 / l->multiple * l->multiple);
     for (int k = 0; k < POINTS; k++) at[k] = l->hint + k * step;
 }

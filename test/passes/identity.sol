@@ -206,3 +206,23 @@ input %0:f32[#0 2 #1 #2] "x"
 output %1 "y"
 output %2 "z"
 work flops 252 -> 252, bytes 12096 -> 4032
+
+== the largest of x and the least number is x, NaN included
+pass identity dead
+values special
+graph "t"
+input %0:f32[2 3] "x"
+const %1:f32[] = -inf
+const %2:f32[] = inf
+%3 = max(%1, %0)
+%4 = min(%3, %2)
+%5 = relu(%4)
+output %5 "y"
+-->
+graph "t"
+input %0:f32[2 3] "x"
+const %1:f32[] = -inf
+const %2:f32[] = inf
+%3:f32[2 3] = relu(%0)
+output %3 "y"
+work flops 18 -> 6, bytes 248 -> 48

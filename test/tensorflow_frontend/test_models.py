@@ -138,6 +138,51 @@ def test_sizes_that_are_compiled_are_said():
     assert "Python code of the model reads the value of a tensor" in line, line
 
 
+def test_a_model_that_works_at_no_size_is_only_an_error():
+    class Rejected(keras.Model):
+        def call(self, x):
+            return tf.linalg.svd(x)[0]
+
+    lines = []
+    _core.set_log(lambda level, line: lines.append(line))
+    try:
+        with pytest.raises(sol.UnsupportedError, match="Svd: SOL has no layer for it"):
+            sol.optimize(Rejected())(np.zeros((3, 4, 5), "float32"))
+    finally:
+        _core.set_log(None)
+    assert not lines
+
+
+def distributed(kind):
+    """TimeDistributed over any number of steps."""
+    inner = {
+        "cnn": lambda: keras.Sequential([keras.layers.Conv1D(3, 2), keras.layers.Flatten(), keras.layers.Dense(2)]),
+        "lstm": lambda: keras.layers.LSTM(3),
+        "norm": keras.layers.BatchNormalization,  # of each step in training: the steps are no examples then
+    }[kind]()
+    i = keras.Input((None, 4, 6))
+    return keras.Model(i, keras.layers.TimeDistributed(inner)(i))
+
+
+@pytest.mark.parametrize("kind", ["cnn", "lstm", "norm"])
+def test_steps_of_time_distributed_may_vary(kind):
+    m = distributed(kind)
+    s = sol.optimize(keras.models.clone_model(m))
+    s.set_weights(m.get_weights())
+    for n, t in ((2, 3), (3, 1)):
+        x = RNG.normal(size=(n, t, 4, 6)).astype("float32")
+        same(s(x), m(x), 1e-5)
+        found = []
+        for model in (s, m):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x, training=True) ** 2)
+            found.append(tape.gradient(loss, model.trainable_variables))
+        for a, b in zip(*found, strict=True):
+            same(a, b, 1e-5)
+    fixed = [family.fixed is not None for family in s._sol.families.values()]
+    assert fixed == [False, kind == "norm"]
+
+
 def python_calls(function):
     """How many functions of Python a call runs."""
     count = 0

@@ -1,5 +1,5 @@
 """While SOL traces a model, the loops of Keras's LSTM, GRU and SimpleRNN become layers of SOL, also with masks: an operator without a
-kernel, which the reader of the graph finds."""
+kernel, which the reader of the graph finds. A TimeDistributed over a number of steps that varies treats steps as examples."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _masked(y: Any, mask: Any, start: Any, zero: bool) -> Any:
     return tf.where(there[:, :, None], y, tf.zeros([], y.dtype))
 
 
-def _inner_loop(rnn: Any, sequences: Any, initial_state: Any, mask: Any, training: bool) -> Any:
+def _inner_loop(rnn: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False) -> Any:
     """What Keras expects of `inner_loop`: the last output, the outputs, the states. None: its own loop has to run."""
     mask, found = mask[0] if isinstance(mask, list | tuple) else mask, _layer_of(rnn)
     if found is None or sequences.shape.rank != 3 or (mask is not None and mask.shape.rank != 2):
@@ -90,27 +90,69 @@ def _inner_loop(rnn: Any, sequences: Any, initial_state: Any, mask: Any, trainin
     return y[-1], tf.transpose(y, [1, 0, 2]) if rnn.return_sequences else y[-1:], states
 
 
-def _hook(own: Any, thread: int) -> Any:
-    def inner_loop(rnn: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False) -> Any:
-        ours = threading.get_ident() == thread
-        found = _inner_loop(rnn, sequences, initial_state, mask, training) if ours else None
-        return own(rnn, sequences, initial_state, mask, training) if found is None else found
+# -- TimeDistributed
 
-    return inner_loop
+_OWN = "keras.src.layers.", "keras.src.models."
+_ANY_CODE = layers.Lambda, layers.TFSMLayer, layers.JaxLayer, layers.FlaxLayer
+_DRAWS = "keras.src.layers.regularization.", "keras.src.layers.preprocessing."  # or has a sum over the batch
+
+
+def _by_example(inner: Any, training: bool) -> bool:
+    """Whether a layer of Keras computes each example by itself, so that examples may be added to its batch."""
+    place = type(inner).__module__ + "."
+    if not place.startswith(_OWN) or isinstance(inner, _ANY_CODE) or getattr(inner, "stateful", False):
+        return False
+    if inner.activity_regularizer is not None:
+        return False
+    over_batch = isinstance(inner, layers.BatchNormalization | layers.SpectralNormalization)
+    draws = place.startswith(_DRAWS) or getattr(inner, "dropout", 0) or getattr(inner, "recurrent_dropout", 0)
+    return not training or not (over_batch or draws)
+
+
+def _time_distributed(wrapper: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+    """The result, of all steps at once. None: Keras's own `call` has to run."""
+    inner = wrapper.layer
+    x = inputs if tf.is_tensor(inputs) else None
+    if x is None or x.shape.rank is None or x.shape[1] is not None or (mask is not None and not tf.is_tensor(mask)):
+        return None
+    if not all(_by_example(each, bool(training)) for each in inner._flatten_layers()):
+        return None
+
+    def merged(t: Any) -> Any:
+        return tf.reshape(t, tf.concat([[-1], tf.shape(t)[2:]], 0))
+
+    given = {"mask": merged(mask)} if inner._call_has_mask_arg and mask is not None else {}
+    y = inner.call(merged(x), **given, **({"training": training} if inner._call_has_training_arg else {}))
+    if not tf.is_tensor(y):
+        return None
+    return tf.reshape(y, tf.concat([tf.shape(x)[:2], tf.shape(y)[1:]], 0))
+
+
+# -- hooks
+
+_HOOKS = [(c, "inner_loop", _inner_loop) for c in _LAYERS] + [(layers.TimeDistributed, "call", _time_distributed)]
+
+
+def _hook(own: Any, ours: Any, thread: int) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        found = ours(*args, **kwargs) if threading.get_ident() == thread else None
+        return own(*args, **kwargs) if found is None else found
+
+    return method
 
 
 @contextlib.contextmanager
 def hooked() -> Iterator[None]:
     """Replaces the methods for this thread. One thread traces at a time; the others call Keras's own."""
     with _lock:
-        before = {c: c.__dict__.get("inner_loop") for c in _LAYERS}
-        for c in _LAYERS:
-            c.inner_loop = _hook(c.inner_loop, threading.get_ident())
+        before = [(c, name, c.__dict__.get(name)) for c, name, _ in _HOOKS]
+        for c, name, ours in _HOOKS:
+            setattr(c, name, _hook(getattr(c, name), ours, threading.get_ident()))
         try:
             yield
         finally:
-            for c, method in before.items():
+            for c, name, method in before:
                 if method is None:
-                    del c.inner_loop
+                    delattr(c, name)
                 else:
-                    c.inner_loop = method
+                    setattr(c, name, method)

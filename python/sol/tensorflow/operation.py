@@ -119,11 +119,13 @@ class Family:
         self.slots: list[int] = []
         self.made: list[Any] = []
         self._differentiate(read)
+        self._say_each_size()
         self.id, self._family = _core.tf_family(len(self.order), _maker(weakref.ref(self)))
         _families[self.id] = self
         self._ready: set[Any] = set()
         self._pending = read if self._open and self.fixed is None else None
         self._function = tf.function(self._results, input_signature=list(self.specs), autograph=False)
+        self._function._omit_frequent_tracing_warning = True  # TensorFlow counts traces of all families as those of one function
 
     @property
     def trainable(self) -> list[Any]:
@@ -155,8 +157,12 @@ class Family:
 
     def _each_size(self, why: Exception) -> None:
         self.fixed, self.multiples = why, {}
-        text = " ".join(str(why).split())
-        log.info(f"{self.name}: each new size is compiled: {text.removeprefix(f'{self.name}: ')}")
+
+    def _say_each_size(self) -> None:
+        """Logs why there is no program for all sizes, once one for some sizes is there: otherwise that error is raised."""
+        if self.fixed is not None:
+            text = " ".join(str(self.fixed).split())
+            log.info(f"{self.name}: each new size is compiled: {text.removeprefix(f'{self.name}: ')}")
 
     def _exact(self, shapes: Sequence[Sequence[int]]) -> Any:
         return [tf.TensorSpec(n, s.dtype) for n, s in zip(shapes, self.specs, strict=True)]
