@@ -129,18 +129,19 @@ static int tile_step(const struct blocking *b, const struct sizes *sizes, int ax
     return 1;
 }
 
-/* Prints how many lines of the next panel a tile of this block prefetches in an unrolled step. A tile that is alone has
+/* Prints how many lines of the next panel a tile of this block prefetches in an unrolled step. A pixel that is alone has
  * no time for it: it waits for the weights of this panel. */
 static void fetch_of_block(const struct blocking *b, const struct sizes *sizes, struct text *out)
 {
-    const char *tiles = "";
+    const char *tiles = "", *pixels = "";
     if (!tile_fetch_varies(b)) return;
     for (int i = 0; i < b->m.n; i++) {
         const int step = tile_step(b, sizes, i);
-        const char *many = step == 1 ? SAY("(h%d - l%d)", i, i) : SAY("((h%d - l%d + %d) / %d)", i, i, step - 1, step);
-        tiles = SAY("%s%s%s", tiles, *tiles ? " * " : "", many);
+        const char *many = SAY("(h%d - l%d)", i, i), *times = i ? " * " : "";
+        pixels = SAY("%s%s%s", pixels, times, many);
+        tiles = SAY("%s%s%s", tiles, times, step == 1 ? many : SAY("((h%d - l%d + %d) / %d)", i, i, step - 1, step));
     }
-    text_line(out, "const int64_t in_block = %s, fetch = in_block > 1 ? (%d + in_block - 1) / in_block : 0;", tiles,
+    text_line(out, "const int64_t in_block = %s, fetch = %s > 1 ? (%d + in_block - 1) / in_block : 0;", tiles, pixels,
               tile_fetch_lines(b, 1));
 }
 

@@ -180,12 +180,14 @@ static double far_results(const struct target *t, const struct problem *p)
     return p->varies && from_memory(t, bytes) ? 2 * bytes / t->dram_rate : 0;
 }
 
-/* The ns of reading an input that no cache holds as a whole, so that the layer before cannot have left it there. Its
- * rows are far apart, which is slower than the stream of packed weights. */
+/* The ns of reading an input that the layer before cannot have left in L2: parameters, which are there as little as
+ * weights are, and what no cache holds as a whole. The rows of the latter are far apart, which is slower than the stream
+ * of packed weights. */
 static double far_input(const struct target *t, const struct problem *p)
 {
     const double bytes = (double)size_about(loops_elements(&p->loops->tensors.at[p->a.tensor])) * p->bytes;
-    return from_memory(t, bytes) ? bytes / t->dram_rate : 0;
+    if (from_memory(t, bytes)) return bytes / t->dram_rate;
+    return p->c->memory[p->a.tensor].constant ? cold(t, bytes) : 0;
 }
 
 /* The ns by which weights come late in blocks of fewer tiles than those that the kernel is made for: each tile

@@ -1,5 +1,6 @@
-/* A read whose position is data (a sampled grid, for example) has no inverse. Its gradient is computed for every point
- * of its loops, together with its position, and IndexPut adds it up there. Dimensions with index variables of their own
+/* A read whose position is data (a sampled grid, for example) has no inverse, and one whose step is a quotient of sizes
+ * that vary (a resize to another input's size) has one of any length. Its gradient is computed for every point of its
+ * loops, together with its position, and IndexPut adds it up there. Dimensions with index variables of their own
  * (channels) are not part of the position: whole rows of them are added. For small tensors, each position is searched
  * for instead. */
 #include <string.h>
@@ -8,8 +9,24 @@
 
 enum { SEARCHED = 1 << 18 };
 
+/* A quotient over an index variable of a size that varies, whose step varies, too. */
+static bool steps_vary(const struct loops *loops, int32_t node)
+{
+    const struct ex *e = &loops->ex.at[node];
+    struct affine f;
+    bool many = false, vary = false;
+    if (e->kind != EX_FLOOR || !ex_affine(loops, e->a, &f)) return false;
+    for (int i = 0; i < f.n; i++) {
+        many |= size_varies(loops->ivars.at[f.ivar[i]].size);
+        vary |= size_varies(f.coef[i]);
+    }
+    return many && (vary || (loops->ex.at[e->b].kind == EX_INT && size_varies(loops->ex.at[e->b].u.i)));
+}
+
 bool term_scatters(const struct adjoint *a, const struct term *t)
 {
+    for (int d = 0; d < t->npin; d++)
+        if (t->pin[d].f && term_is_odd(a, t, d) && ex_any(a->w, t->pin[d].f, steps_vary)) return true;
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
     double work = (double)ivars_points(a->w, t->ctx);
     bool data = false;

@@ -44,11 +44,26 @@ void unit_memory(struct plan *p, struct unit *u)
             u->memory[i].stride[d] = size_at(u->memory[i].stride[d], u->fixed);
 }
 
-/* Index variables bound in a sum that share an index with a variable that is not: a window slides along them. */
+/* Index variables bound in a sum along which a window slides: an index moves on by less than the window is long. */
 struct depth {
     const struct loops *loops;
     uint64_t bound, window;
 };
+
+static bool slides(const struct loops *loops, int32_t index, uint64_t bound)
+{
+    struct affine f;
+    int64_t length = 1, step = INT64_MAX;
+    if (!ex_affine(loops, index, &f)) return true;
+    for (int i = 0; i < f.n; i++) {
+        const int64_t coef = llabs(size_hint(f.coef[i])), n = size_hint(loops->ivars.at[f.ivar[i]].size);
+        if (bound >> f.ivar[i] & 1)
+            length += coef * MAX(n - 1, 0);
+        else if (coef)
+            step = MIN(step, coef);
+    }
+    return step < length;
+}
 
 static void depth_visit(void *user, int32_t node)
 {
@@ -58,7 +73,7 @@ static void depth_visit(void *user, int32_t node)
     if (e->kind != EX_READ) return;
     for (int32_t i = e->a; i; i = d->loops->ex.at[i].next) {
         uint64_t ivars = ex_ivars(d->loops, i);
-        if (ivars & ~d->bound) d->window |= ivars & d->bound;
+        if (ivars & ~d->bound && slides(d->loops, i, d->bound)) d->window |= ivars & d->bound;
     }
 }
 

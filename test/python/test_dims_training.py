@@ -126,3 +126,60 @@ class Mixed(nn.Module):
 def test_many_tensors_are_saved():
     torch.manual_seed(0)
     check(Mixed(), sol.input([0, 1, 0, 0]), [(2, 1, 16, 24), (3, 1, 21, 17)])
+
+
+class Resized(nn.Module):
+    """A picture resized to the size of another one, which may be any: no table says which elements are read."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 1)
+        self.mode = mode
+
+    def forward(self, x, y):
+        return F.interpolate(self.conv(x), size=y.shape[2:], mode=self.mode) * y
+
+
+def programs_of_training(model):
+    return sum(p.gradient is not None for p in model._sol.programs.values())
+
+
+def same_gradients(model, optimized, args):
+    double = copy.deepcopy(model).double()
+    for m, given in ((model, args), (double, [a.double() for a in args]), (optimized, args)):
+        m.zero_grad()
+        m(*given).square().sum().backward()
+    for p, q, exact in zip(model.parameters(), optimized.parameters(), double.parameters(), strict=True):
+        assert error(q.grad, exact.grad) <= 4 * error(p.grad, exact.grad) + 1e-6, [a.shape for a in args]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "area"])
+def test_resize_to_the_size_of_another_input(mode):
+    model = Resized(mode)
+    optimized = sol.optimize(copy.deepcopy(model), torch.randn(2, 2, 7, 9), torch.randn(2, 3, 13, 10), vdims=True)
+    for n, h, w, k, m in ((2, 7, 9, 13, 10), (3, 12, 4, 5, 16), (2, 31, 5, 2, 70)):
+        same_gradients(model, optimized, (torch.randn(n, 2, h, w), torch.randn(n, 3, k, m)))
+    assert programs_of_training(optimized) == 1
+
+
+class Video(nn.Module):
+    """A few frames are one in the end, which PyTorch's trace takes for a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv3d(3, 8, 3, 2, 1), nn.Conv3d(8, 8, 3, 2, 1)
+        self.norm = nn.GroupNorm(2, 8)
+
+    def forward(self, x):
+        return F.adaptive_avg_pool3d(self.norm(self.second(torch.relu(self.first(x)))), 1)
+
+
+def test_a_size_that_is_1_by_a_rule():
+    model = Video()
+    optimized = sol.optimize(copy.deepcopy(model), torch.randn(2, 3, 4, 16, 16), vdims=True)
+    for n, frames in ((2, 4), (2, 3), (5, 4)):
+        same_gradients(model, optimized, (torch.randn(n, 3, frames, 16, 16),))
+    assert programs_of_training(optimized) == 1
+    same_gradients(model, optimized, (torch.randn(2, 3, 9, 16, 16),))
+    same_gradients(model, optimized, (torch.randn(2, 3, 13, 16, 16),))
+    assert programs_of_training(optimized) == 2

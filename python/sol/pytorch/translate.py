@@ -367,6 +367,8 @@ class Translator:
             made = b.expand(b.cast(made, val.dtype), val.shape)
         elif target is not None and isinstance(made, Complex):
             made = operators.like_out(b, made)
+        else:
+            made = _as_traced(b, made, val)
         types = {sol_name(a.dtype) for a in args if isinstance(a, Value)}
         try:
             _compare(name, made, val)
@@ -632,6 +634,19 @@ def _physical(dtype: torch.dtype, layout: Layout) -> tuple[str, tuple[int, ...]]
     if dtype in REAL:
         return sol_name(REAL[dtype]), (*map(forms.form, layout.physical), 2)
     return sol_name(dtype), tuple(map(forms.form, layout.physical))
+
+
+def _as_traced(b: Builder, made: Any, val: Any) -> Any:
+    """A result with the sizes of the trace. They may follow from rules that hold for all calls of the program, but that SOL's
+    forms do not know: h // 4 is 1, min(n, 17) is n. Each call is compared with them."""
+    if isinstance(made, list | tuple) and isinstance(val, list | tuple) and len(made) == len(val):
+        return type(made)(_as_traced(b, m, v) for m, v in zip(made, val, strict=True))
+    if not isinstance(made, Value) or not isinstance(val, torch.Tensor | Shaped) or made.ndim != val.ndim:
+        return made
+    shape = tuple(val.shape)
+    if made.shape == shape or list(map(forms.hint, made.shape)) != list(map(forms.hint, shape)):
+        return made
+    return b.layer("Exactly", made, shape=list(shape))
 
 
 def _compare(name: str, made: Any, val: Any) -> None:
