@@ -27,7 +27,7 @@ HERE = {"opencl": True, "nvidia": CUDA.exists(), "ve": VEO.exists() and bool(VED
 
 
 @pytest.fixture
-def device(request, monkeypatch):
+def place(request, monkeypatch):
     name = request.param
     found = {d["type"] for d in sol.devices() if not d["why"]}
     if not HERE[name] or (name == "opencl" and name not in found):
@@ -41,51 +41,51 @@ def device(request, monkeypatch):
 def on(*fast):
     """A test for each device; for those that are not named, a slow one."""
     return pytest.mark.parametrize(
-        "device", [pytest.param(n, marks=[] if n in fast else pytest.mark.slow) for n in OPTIONS], indirect=True
+        "place", [pytest.param(n, marks=[] if n in fast else pytest.mark.slow) for n in OPTIONS], indirect=True
     )
 
 
 @on("nvidia")
 @pytest.mark.parametrize("target", ["shared_lib", pytest.param("source", marks=pytest.mark.slow)])
-def test_calls(device, target, tmp_path):
+def test_calls(place, target, tmp_path):
     """Contexts of the library, in blocks, and in threads give the same bits, and all memory is given back. A child after fork() is told
     what it cannot do."""
     model, inputs = small()
-    deploy(tmp_path, target, model, inputs, device_type=device)
+    deploy(tmp_path, target, model, inputs, device_type=place)
     build(tmp_path, target)
     drive(tmp_path, model, inputs)
     drive(tmp_path, model, inputs, "threads")
 
 
 @on("ve")
-def test_types(device, tmp_path):
+def test_types(place, tmp_path):
     model, inputs = many()
-    deploy(tmp_path, "static_lib", model, inputs, device_type=device)
+    deploy(tmp_path, "static_lib", model, inputs, device_type=place)
     build(tmp_path, "static_lib")
     drive(tmp_path, model, inputs)
 
 
 @on()
-def test_recurrence(device, tmp_path):
+def test_recurrence(place, tmp_path):
     model, inputs = recurrent()
-    deploy(tmp_path, "shared_lib", model, inputs, device_type=device, weights="file")
+    deploy(tmp_path, "shared_lib", model, inputs, device_type=place, weights="file")
     build(tmp_path, "shared_lib")
     drive(tmp_path, model, inputs)
 
 
 @on("ve")
-def test_sizes_that_vary(device, tmp_path):
+def test_sizes_that_vary(place, tmp_path):
     model, inputs, data = test_deploy_sizes.mlp()
-    deploy(tmp_path, "shared_lib", model, inputs, device_type=device)
+    deploy(tmp_path, "shared_lib", model, inputs, device_type=place)
     test_deploy_sizes.program(tmp_path, "shared_lib", test_deploy_sizes.names_of(inputs))
     test_deploy_sizes.drive(tmp_path, model, data, test_deploy_sizes.SIZES[test_deploy_sizes.mlp])
 
 
 @on()
-def test_batch_sizes(device, tmp_path):
+def test_batch_sizes(place, tmp_path):
     model, _ = small()
     x = {n: torch.randn(n, 3, 12, 14) for n in (2, 5)}
-    dargs = {"path": tmp_path, "lib_name": "libnet", "func_name": "net", "device_type": device}
+    dargs = {"path": tmp_path, "lib_name": "libnet", "func_name": "net", "device_type": place}
     sol.deploy(model, "shared_lib", dargs, sol.input([0, 3, 12, 14]), batch_size=list(x))
     for n, data in x.items():
         (tmp_path / f"x{n}").write_bytes(data.numpy().tobytes())
@@ -98,10 +98,10 @@ def test_batch_sizes(device, tmp_path):
 
 
 @on("ve")
-def test_training(device, tmp_path):
+def test_training(place, tmp_path):
     """The example's losses equal PyTorch's, step by step."""
     model, x, y = digits()
-    deploy(tmp_path, "shared_lib", model, (x,), training=True, device_type=device)
+    deploy(tmp_path, "shared_lib", model, (x,), training=True, device_type=place)
     build(tmp_path, "shared_lib", source="../../examples/finetune.c")
     losses = finetune(tmp_path, "adam", x, y, 12)
     np.testing.assert_allclose(losses, expected_losses(model, "adam", x, y, 12), rtol=2e-3, atol=2e-4)
@@ -119,10 +119,10 @@ class Lookup(nn.Module):
         return self.words(i).sum(1)
 
 
-@pytest.mark.parametrize("device", ["nvidia", pytest.param("ve", marks=pytest.mark.slow)], indirect=True)
-def test_native(device, tmp_path):
+@pytest.mark.parametrize("place", ["nvidia", pytest.param("ve", marks=pytest.mark.slow)], indirect=True)
+def test_native(place, tmp_path):
     model, inputs = small()
-    deploy(tmp_path, "shared_lib", model, inputs, device_type=device, host_type="native")
+    deploy(tmp_path, "shared_lib", model, inputs, device_type=place, host_type="native")
     assert "int net_to_device(void *to, const void *from, size_t bytes);" in (tmp_path / "libnet.h").read_text()
     build(tmp_path, "shared_lib", source="native.c")
     drive(tmp_path, model, inputs)
@@ -130,8 +130,8 @@ def test_native(device, tmp_path):
 
 
 @on("nvidia", "ve")
-def test_bad_data_names_the_step(device, tmp_path):
-    deploy(tmp_path, "shared_lib", Lookup().eval(), (torch.zeros(2, 3, dtype=torch.int64),), device_type=device)
+def test_bad_data_names_the_step(place, tmp_path):
+    deploy(tmp_path, "shared_lib", Lookup().eval(), (torch.zeros(2, 3, dtype=torch.int64),), device_type=place)
     code = """
 import numpy as np, libnet_numpy as l
 good = l.run(np.zeros((2, 3), np.int64))
@@ -148,12 +148,12 @@ assert (l.run(np.zeros((2, 3), np.int64)) == good).all()
 
 
 @on("opencl")
-def test_a_device_that_is_not_there(device, tmp_path, monkeypatch):
-    deploy(tmp_path, "shared_lib", *small(), device_type=device)
+def test_a_device_that_is_not_there(place, tmp_path, monkeypatch):
+    deploy(tmp_path, "shared_lib", *small(), device_type=place)
     monkeypatch.setitem(test_deploy.PATH, "SOL_DEVICE_OPTIONS", "nvidia.libcuda=/nowhere,ve.libveo=/nowhere")
     monkeypatch.setitem(test_deploy.PATH, "OCL_ICD_VENDORS", "/nowhere")
     code = "import numpy as np, libnet_numpy as l\ntry: l.run(np.zeros((2, 3, 12, 14), 'f'))\nexcept RuntimeError as e: print(e)"
-    assert sh(tmp_path, test_deploy_sizes.PYTHON, "-c", code).startswith(f"net: device {device}: ")
+    assert sh(tmp_path, test_deploy_sizes.PYTHON, "-c", code).startswith(f"net: device {place}: ")
 
 
 # -- what is rejected
@@ -177,17 +177,17 @@ def test_rejected_keys(keys, message, tmp_path):
 
 
 @on("nvidia")
-def test_layers_of_the_host_are_rejected_by_name(device, tmp_path):
+def test_layers_of_the_host_are_rejected_by_name(place, tmp_path):
     class Sorted(nn.Module):
         def forward(self, x):
             return x.sort(dim=1, stable=True).values
 
-    with pytest.raises(sol.UnsupportedError, match=rf"layer '.*' \(Sort\) at .*: device {device} has no kernel for it"):
-        deploy(tmp_path, "shared_lib", Sorted(), (torch.randn(2, 9),), device_type=device)
+    with pytest.raises(sol.UnsupportedError, match=rf"layer '.*' \(Sort\) at .*: device {place} has no kernel for it"):
+        deploy(tmp_path, "shared_lib", Sorted(), (torch.randn(2, 9),), device_type=place)
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
-@pytest.mark.parametrize("device", ["nvidia"], indirect=True)
-def test_compute_capability(device, tmp_path):
-    deploy(tmp_path, "static_lib", *small(), device_type=device, nvidia__cc="80")
+@pytest.mark.parametrize("place", ["nvidia"], indirect=True)
+def test_compute_capability(place, tmp_path):
+    deploy(tmp_path, "static_lib", *small(), device_type=place, nvidia__cc="80")
     assert "/* -- instruction sets: nvidia sm_80 */" in (tmp_path / "libnet.h").read_text()
