@@ -159,11 +159,15 @@ struct sol_command {
 /* -- a device type */
 
 enum sol_device_feature {
-    SOL_DEVICE_SHARED = 1,      /* its memory is the host's: addresses of the host are addresses of the device */
-    SOL_DEVICE_IN_PROCESS = 2,  /* it runs code of this process: C compiled for this machine, as the processor does */
-    SOL_DEVICE_PROGRAMS = 4,    /* it executes RUN: its main thread is on the device. Without IN_PROCESS: of its code */
-    SOL_DEVICE_LAUNCHES = 8,    /* it executes LAUNCH: SOL goes through the steps */
-    SOL_DEVICE_SYNCHRONOUS = 16 /* `submit` returns when the commands are done: SOL gives each stream a thread */
+    SOL_DEVICE_SHARED = 1,     /* its memory is the host's: addresses of the host are addresses of the device */
+    SOL_DEVICE_IN_PROCESS = 2, /* it runs code of this process: C compiled for this machine, as the processor does */
+    SOL_DEVICE_PROGRAMS = 4,   /* it executes RUN: its main thread is on the device. Without IN_PROCESS: of its code */
+    SOL_DEVICE_LAUNCHES = 8,   /* it executes LAUNCH: SOL goes through the steps */
+    SOL_DEVICE_SYNCHRONOUS = 16, /* `submit` returns when the commands are done: SOL gives each stream a thread */
+    /* Its code is for the driver that made it: a deployed library has the text, and `compile` is called where it runs.
+     */
+    SOL_DEVICE_DRIVER_CODE = 32,
+    SOL_DEVICE_ADDRESSES = 64 /* what `alloc` returns is an address for all users of the driver in the process */
 };
 struct sol_device_type {
     uint32_t size, version; /* sizeof(struct sol_device_type), SOL_DEVICE_VERSION */

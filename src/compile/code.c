@@ -74,12 +74,10 @@ static const char *flags_of(struct arena *a, const struct target *t)
 static sol_status build_program(const struct code_request *r, const struct schedule *s, struct arena *a,
                                 struct net_parts *parts)
 {
-    struct text t = text_new(s->arena);
     struct code_blob blob;
-    put_kernels(&t, s);
-    TRY(put_tables(&t, s));
-    TRY(ctx_check(arena_ctx(a)));
-    TRY(build_code(arena_ctx(a), a, r, t.at, &blob));
+    const char *text, *flags;
+    TRY(code_text(s, &text, &flags));
+    TRY(build_code(arena_ctx(a), a, r, text, &blob));
     parts->ncode = 1;
     parts->code = arena_memdup(a, &(struct net_code){blob.data, blob.bytes}, sizeof *parts->code);
     return SOL_OK;
@@ -105,6 +103,18 @@ static sol_status build_launches(const struct code_request *r, const struct sche
     parts->code = code;
     parts->kernel = kernel;
     return SOL_OK;
+}
+
+sol_status code_text(const struct schedule *s, const char **out_text, const char **out_flags)
+{
+    struct text t = text_new(s->arena);
+    const struct target *target = s->plan->target;
+    const bool launches = target_launches(target);
+    put_kernels(&t, s);
+    if (!launches) TRY(put_tables(&t, s));
+    *out_text = t.at ? t.at : "";
+    *out_flags = launches ? NULL : flags_of(s->arena, target);
+    return ctx_check(arena_ctx(s->arena));
 }
 
 sol_status code_build(struct dev *dev, const struct schedule *s, struct arena *a, struct net_parts *parts)

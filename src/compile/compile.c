@@ -179,10 +179,8 @@ static sol_status make(void *user, const struct tuning_policy *policy, bool tria
     return status;
 }
 
-/* A device without float64 computes everything in float32, but no tensor of float64. */
-static sol_status reject_doubles(const struct way *w)
+sol_status compile_reject_doubles(const struct sol_graph *g, const char *device)
 {
-    const struct sol_graph *g = w->g;
     for (int i = 0; i < g->tensors.n; i++) {
         const struct sol_tensor *t = g->tensors.at[i];
         if (t->dtype != SOL_F64 || (t->role == TENSOR_VALUE && !t->from)) continue;
@@ -190,7 +188,7 @@ static sol_status reject_doubles(const struct way *w)
                         "%s '%s'%s%s: it is float64, and device %s computes in float32 only: convert the model and its "
                         "inputs to float32, or select another device (sol info --devices)",
                         t->from ? t->from->def->name : "tensor", t->from ? t->from->name : t->name,
-                        t->from && *t->from->where ? " at " : "", t->from ? t->from->where : "", dev_name(w->dev));
+                        t->from && *t->from->where ? " at " : "", t->from ? t->from->where : "", device);
     }
     return SOL_OK;
 }
@@ -201,7 +199,7 @@ static sol_status begin(struct way *w)
     if (!w->dev_compiles) TRY(target_check(w->g->ctx, w->target));
     TRY(compile_keep(w->g, w->target, &w->memory));
     TRY(passes_run(w->g));
-    return w->target->single ? reject_doubles(w) : SOL_OK;
+    return w->target->single ? compile_reject_doubles(w->g, dev_name(w->dev)) : SOL_OK;
 }
 
 sol_status compile_for(struct sol_graph *g, const struct target *target, struct tune_net *out)
@@ -269,30 +267,35 @@ static sol_status find_dev(const struct sol_graph *g, struct dev **out_dev)
     return dev_get(ctx, type, index, out_dev);
 }
 
-/* What the device's code is for: this machine where it runs code of this process; where it launches kernels, the target
- * that is called like its flavour; otherwise the target that is called as it says. */
-static sol_status target_of(struct sol_ctx *ctx, const struct way *w, struct target *out)
+sol_status compile_target(struct sol_ctx *ctx, const struct sol_device_type *type, const struct sol_device_info *info,
+                          const char *name, struct target *out)
 {
-    if (!w->dev_compiles) return machine_target(ctx, out);
-    struct sol_device_info info;
-    const struct sol_device_type *type = dev_type(w->dev);
-    TRY(dev_info(w->dev, &info));
-    if (target_named(ctx, type->features & SOL_DEVICE_LAUNCHES ? type->flavour : info.arch, out))
-        return ctx_where(ctx, SOL_ERR_UNSUPPORTED, "device %s: ", dev_name(w->dev));
-    if (info.cores > 0) out->cores = info.cores;
-    if (info.lanes > 0) out->simd = info.lanes;
-    out->single = !info.f64;
+    if (target_named(ctx, type->features & SOL_DEVICE_LAUNCHES ? type->flavour : info->arch, out))
+        return ctx_where(ctx, SOL_ERR_UNSUPPORTED, "device %s: ", name);
+    if (info->cores > 0) out->cores = info->cores;
+    if (info->lanes > 0) out->simd = info->lanes;
+    out->single = !info->f64;
     if (out->single && target_has_vectors(out))
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
                         "device %s (%s): it does not compute in float64, which SOL's kernels for it need: select "
                         "another one (sol info --devices)",
-                        dev_name(w->dev), info.name);
+                        name, info->name);
     if (out->single)
         LOG(ctx, LOG_INFO, "core",
             "device %s (%s) has no float64: long sums are compensated in float32; integers above 2^24 and results that "
             "are computed from them lose digits, special functions have those of float32",
-            dev_name(w->dev), info.name);
+            name, info->name);
     return SOL_OK;
+}
+
+/* What the device's code is for: this machine where it runs code of this process; where it launches kernels, the target
+ * that is called like its flavour; otherwise the target that is called as it says. */
+static sol_status target_of(struct sol_ctx *ctx, const struct way *w, struct target *out)
+{
+    struct sol_device_info info;
+    if (!w->dev_compiles) return machine_target(ctx, out);
+    TRY(dev_info(w->dev, &info));
+    return compile_target(ctx, dev_type(w->dev), &info, dev_name(w->dev), out);
 }
 
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net)

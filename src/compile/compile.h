@@ -12,9 +12,20 @@ sol_status compile_for(struct sol_graph *g, const struct target *target, struct 
 /* Compiles like sol_compile, for another target than the key `target` names. */
 sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net);
 
+/* The target of code that devices of a type compile. `name` is for messages. */
+struct sol_device_type;
+struct sol_device_info;
+sol_status compile_target(struct sol_ctx *ctx, const struct sol_device_type *type, const struct sol_device_info *info,
+                          const char *name, struct target *out);
+/* A device without float64 (target->single) computes everything in float32, but no tensor of float64. */
+sol_status compile_reject_doubles(const struct sol_graph *g, const char *device);
+
 /* code.c: code that the device compiles itself, into the parts of a network, whose arena is `a`. */
 struct net_parts;
 sol_status code_build(struct dev *dev, const struct schedule *s, struct arena *a, struct net_parts *parts);
+/* All kernels of a schedule as one text for a device that compiles its code; for one that runs whole programs with the
+ * module's tables. Kernel i is k<i>. *out_flags: of compilers, NULL: none. */
+sol_status code_text(const struct schedule *s, const char **out_text, const char **out_flags);
 const char *code_without_kernels(struct arena *a, const char *tables); /* tables for the host, whose steps are NULL */
 
 /* report.c: the unit of step i, NULL: none. A halo belongs to the unit behind it, which writes the tensor. */

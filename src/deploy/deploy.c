@@ -222,8 +222,8 @@ static sol_status deploy(struct deploy *d)
     remove_work(d);
     if (!status)
         LOG(d->ctx, LOG_INFO, "core", "%s: %s for %s written into %s, weights %.1f MB", d->g->name,
-            d->target == DEPLOY_SOURCE ? "the source" : deploy_library(d), d->device->name, d->keys.path,
-            (double)d->weights_bytes / 1e6);
+            d->target == DEPLOY_SOURCE ? "the source" : deploy_library(d),
+            d->there.type ? d->version[0].name : d->device->name, d->keys.path, (double)d->weights_bytes / 1e6);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include "schedule/quantities.h"
 #include "schedule/schedule.h"
 #include "sol/deploy.h"
+#include "sol/device.h"
 
 enum deploy_target { DEPLOY_SHARED, DEPLOY_STATIC, DEPLOY_SOURCE };
 
@@ -79,9 +80,15 @@ struct deploy {
     const struct toolchain *toolchain; /* that makes programs for it elsewhere */
     const char *cc;                    /* path of the compiler */
     bool clang, cross, bare;           /* bare: key threads=0 */
-    bool limited;                      /* all dimensions that vary have a largest size */
-    int ninput, noutput;               /* that the caller gives and gets: without gradients, with the seed */
-    int ngraph, npredict;              /* what trains is the last, behind those that predict */
+    struct {
+        const struct sol_device_type *type; /* with memory of its own; NULL: the network runs on the processor */
+        struct sol_device_info info;
+        const char *flags; /* of its compiler */
+        bool native;       /* inputs and outputs lie there */
+    } there;
+    bool limited;         /* all dimensions that vary have a largest size */
+    int ninput, noutput;  /* that the caller gives and gets: without gradients, with the seed */
+    int ngraph, npredict; /* what trains is the last, behind those that predict */
     struct deploy_graph *graph;
     struct sol_graph *copy; /* that trains, if none was given */
     VECTOR(int) trained;    /* parameters of what trains that have a gradient: their numbers */
@@ -104,6 +111,20 @@ struct deploy {
 sol_status deploy_read_keys(struct deploy *d);
 bool deploy_is_one_of(const char *values, const char *value); /* values: separated by '|'; "": any */
 bool deploy_is_free(const char *name);                        /* a name of a function or parameter in C and C++ */
+/* device.c: devices with memory of their own. */
+struct schedule;
+const char *deploy_device_names(struct arena *a); /* ", x86, .. ve": all that device_type may be */
+/* Sets `there` if it is the name of such a device, and checks keys. */
+sol_status deploy_find_driver(struct deploy *d, const char *name);
+sol_status deploy_device_version(struct deploy *d, struct deploy_version *v);
+sol_status deploy_check_device(struct deploy *d, const struct schedule *s);
+sol_status deploy_write_code(struct deploy *d, const struct deploy_version *v, const struct deploy_graph *g,
+                             const struct deploy_code *code, const char *folder);
+const char *deploy_put_device(struct deploy *d, struct text *t, const char *name, const struct schedule *s);
+sol_status deploy_write_driver(struct deploy *d);
+const char *deploy_device_note(struct deploy *d);      /* in the header */
+const char *deploy_native_functions(struct deploy *d); /* in the header, if inputs and outputs lie on the device */
+const char *deploy_native_example(struct deploy *d);   /* example.c */
 /* model.c */
 void deploy_hash_model(struct deploy *d);
 /* sizes.c: the header's macros. */

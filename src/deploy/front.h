@@ -19,15 +19,17 @@
 #define FRONT_API
 #endif
 
+enum { FRONT_LAUNCH_STEPS = 8 };    /* step i of kernel k has the number k * FRONT_LAUNCH_STEPS + i */
 enum { FRONT_CONTEXT_BYTES = 256 }; /* of a block, for struct front_context; macros of the header use it */
 
 enum front_error {
     FRONT_GOOD = 0,
     FRONT_INVALID = 1, /* a mistake of the caller */
     FRONT_MEMORY = 2,
-    FRONT_DATA = 3,   /* the data cause it, such as an index out of range */
-    FRONT_FILE = 4,   /* of the weights */
-    FRONT_MACHINE = 5 /* the machine lacks instructions that the code needs */
+    FRONT_DATA = 3,    /* the data cause it, such as an index out of range */
+    FRONT_FILE = 4,    /* of the weights */
+    FRONT_MACHINE = 5, /* the machine lacks instructions that the code needs, or the device */
+    FRONT_DEVICE_FAILED = 6
 };
 
 /* An instruction set. */
@@ -51,6 +53,23 @@ struct front_most {
     size_t workspace, scratch, opaque;
 };
 #endif
+#if defined FRONT_DEVICE /* the code for a device with memory of its own (front_device.c) */
+struct sol_device_type;
+struct sol_code;
+struct front_kernel {
+    int32_t shared, items; /* bytes that a work group shares, and its work items */
+};
+struct front_loaded {
+    struct sol_code *code;
+    void **kernel[3]; /* by program and step */
+};
+struct front_device_code {
+    const unsigned char *data, *end;
+    const struct front_kernel *kernel;
+    struct front_loaded *loaded;
+};
+extern FRONT_API const struct sol_device_type *const deployed_device; /* its driver */
+#endif
 /* The code of a graph for one instruction set. */
 struct front_code {
     const struct sol_module *module;
@@ -61,6 +80,9 @@ struct front_code {
     const struct front_sizes *sizes;
     const struct front_most *most; /* NULL: not all dimensions have limits */
     int32_t nopaque;
+#endif
+#if defined FRONT_DEVICE
+    struct front_device_code there;
 #endif
 };
 struct front_block { /* aligned memory from sol_ext_malloc */
@@ -136,6 +158,10 @@ struct front_state {
     int threads;                /* of those calls; 0: one per processor */
     int graph;                  /* of those calls */
     uint64_t seed, drawn;
+#if defined FRONT_DEVICE
+    struct front_device *device; /* NULL: not open */
+    int index;                   /* of the device */
+#endif
 };
 #if defined FRONT_BARE
 #define FRONT_STATE_START \
@@ -150,6 +176,14 @@ struct front_state {
 #endif
 struct front_context;
 
+#if defined FRONT_DEVICE
+/* Which device, before anything else is done. */
+FRONT_API int front_device(const struct front_net *net, int index);
+/* Copies to memory of the device (there), or from it. */
+FRONT_API int front_copy(const struct front_net *net, void *to, const void *from, size_t bytes, bool there);
+FRONT_API void *front_memory(const struct front_net *net, size_t bytes); /* of the device; NULL: there is none */
+FRONT_API void front_memory_free(const struct front_net *net, void *p);
+#endif
 /* All functions return an enum front_error and store a text for front_message. */
 FRONT_API int front_init(const struct front_net *net);
 FRONT_API int front_choose(const struct front_net *net, const char *version);

@@ -137,10 +137,6 @@ static sol_status check_names(struct deploy *d)
     if (strpbrk(k->flags, "$`\"'\\;&|<>()#\n"))
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: gcc::flags: '%s' has characters that a shell would read",
                         k->flags);
-    if (*k->nvidia)
-        return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED,
-                        "deploy: nvidia::cc: there is no code for NVIDIA GPUs; device_type is one of %s",
-                        device_names(d->arena));
     if (!strcmp(k->training, "1") && strcmp(k->pack, "load"))
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: pack: with training it is load: weights change");
     if (!*k->path) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: path: expected a folder, got ''");
@@ -159,11 +155,16 @@ static sol_status find_device(struct deploy *d)
     if (comma) d->keys.march = comma + 1;
     struct target host;
     target_host(&host);
-    d->device = strcmp(device, "auto") ? device_named(device) : host.device;
+    TRY(deploy_find_driver(d, device));
+    const bool here = d->there.type || !strcmp(device, "auto");
+    d->device = here ? host.device : device_named(device);
     if (!d->device)
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: device_type: expected auto, %s, got '%s'",
-                        device_names(d->arena), device);
-    if (strcmp(k->host_type, "auto") && !device_named(k->host_type))
+                        deploy_device_names(d->arena), device);
+    static const char cc[] = "nvidia::cc"; /* the device's name is in front of the colons */
+    if (*k->nvidia && (!d->there.type || strncmp(d->there.type->name, cc, strcspn(cc, ":"))))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: %s: device_type is %s", cc, device);
+    if (!d->there.type && strcmp(k->host_type, "auto") && !device_named(k->host_type))
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: host_type: expected auto, %s, got '%s'",
                         device_names(d->arena), k->host_type);
     d->toolchain = d->bare && d->device->bare.compiler ? &d->device->bare : &d->device->hosted;

@@ -132,7 +132,8 @@ static const char *calls(struct deploy *d)
     return deploy_fill(d->arena, deploy_text(d->bare ? "network_bare.h" : "network_memory.h"),
                        (const char *const[]){"func", d->keys.func_name, "parameters", deploy_parameters(d, false),
                                              "dims", deploy_dim_parameters(d), "at_sizes",
-                                             deploy_varies(d) ? " at these sizes" : "", NULL});
+                                             deploy_varies(d) ? " at these sizes" : "", "device_note",
+                                             deploy_device_note(d), "native", deploy_native_functions(d), NULL});
 }
 
 static sol_status write_header(struct deploy *d)
@@ -253,6 +254,7 @@ static sol_status write_example(struct deploy *d)
     struct text compare = text_new(d->arena), release = text_new(d->arena);
     const char *func = d->keys.func_name;
     const bool varies = deploy_varies(d);
+    if (d->there.native) return write_unless_foreign(d, "example.c", deploy_native_example(d));
     if (d->bare) return write_bare_program(d, varies ? "example_bare_sized.c" : "example_bare.c", "example.c");
     for (int i = 0; i < deploy_inputs(d); i++) text_put(&call, ", in[%d]", i);
     text_put(&compare, "    int same = 1;\n");
@@ -309,7 +311,7 @@ static const char *runner(const struct deploy *d)
 /* What a program links besides. */
 static const char *libraries(const struct deploy *d)
 {
-    return d->bare ? "-lm" : "-lm -pthread";
+    return d->bare ? "-lm" : d->there.type ? "-lm -pthread -ldl" : "-lm -pthread";
 }
 
 /* Without an operating system, all code of a program is compiled with the processor's flags. */
@@ -381,12 +383,18 @@ static sol_status write_source_makefile(struct deploy *d)
         const struct deploy_version *v = &d->version[i];
         text_put(&objects, " $(patsubst %%.c,%%.o,$(wildcard %s/*.c))", v->id);
         text_put(&files, " %s/*.c", v->id);
-        text_put(&rules, "%s/%%.o: %s/%%.c %s/vectors.h sol/module.h\n\t$(CC) $(ALL_CFLAGS) %s -c $< -o $@\n\n", v->id,
-                 v->id, v->id, code_flags(d, v, true));
+        text_put(&rules, "%s/%%.o: %s/%%.c %s sol/module.h\n\t$(CC) $(ALL_CFLAGS) %s -c $< -o $@\n\n", v->id, v->id,
+                 d->there.type ? "" : arena_printf(d->arena, "%s/vectors.h", v->id), code_flags(d, v, true));
     }
-    const char *one = arena_printf(
-        d->arena, d->bare ? "%s -c %s %s -I. -Wa,-I. %s" : "%s -shared %s %s -I. -Wa,-I. %s -o %s.so -lm -pthread",
-        program_name_of(d->cc), code_flags(d, d->version, false), code_flags(d, d->version, true), files.at, lib);
+    if (d->there.type) {
+        text_put(&objects, " %s_device.o", lib);
+        text_put(&files, " %s_device.c", lib);
+        text_put(&rules, "%s_device.o: %s_device.c %s_names.h\n\t$(CC) $(ALL_CFLAGS) -c $< -o $@\n\n", lib, lib, lib);
+    }
+    const char *one =
+        arena_printf(d->arena, d->bare ? "%s -c %s %s -I. -Wa,-I. %s" : "%s -shared %s %s -I. -Wa,-I. %s -o %s.so %s",
+                     program_name_of(d->cc), code_flags(d, d->version, false), code_flags(d, d->version, true),
+                     files.at, lib, libraries(d));
     const char *shared = arena_printf(d->arena,
                                       "%s.so: $(OBJECTS)\n\t$(CC) -shared -o $@ $(OBJECTS) -Wl,--gc-sections "
                                       "-Wl,--as-needed $(LDLIBS)\n\n",
@@ -493,14 +501,17 @@ static sol_status write_source_cmake(struct deploy *d)
                                  "id",
                                  id,
                                  "files",
-                                 arena_printf(d->arena, "%s.c %s_network.c%s", lib, lib,
-                                              inside ? arena_printf(d->arena, " %s_weights.c", lib) : ""),
+                                 arena_printf(d->arena, "%s.c %s_network.c%s%s", lib, lib,
+                                              inside ? arena_printf(d->arena, " %s_weights.c", lib) : "",
+                                              d->there.type ? arena_printf(d->arena, " %s_device.c", lib) : ""),
                                  "code",
                                  code_flags(d, d->version, false),
                                  "gcc",
                                  GCC_ONLY,
                                  "libs",
-                                 d->bare ? "m" : "m -pthread",
+                                 d->bare         ? "m"
+                                 : d->there.type ? "m -pthread dl"
+                                                 : "m -pthread",
                                  "sources",
                                  sources.at,
                                  "kind",
@@ -520,18 +531,17 @@ static sol_status write_configurations(struct deploy *d)
 {
     const char *lib = d->keys.lib_name;
     const bool shared = d->target == DEPLOY_SHARED;
-    const char *const pc[] = {"lib",
-                              lib,
-                              "name",
-                              deploy_string(d->arena, d->g->name),
-                              "sol",
-                              sol_version(),
-                              "libs",
-                              arena_printf(d->arena, "-L${prefix} -l:%s%s", deploy_library(d),
-                                           shared    ? " -Wl,-rpath,${prefix}"
-                                           : d->bare ? " -lm"
-                                                     : " -lm -pthread"),
-                              NULL};
+    const char *const pc[] = {
+        "lib",
+        lib,
+        "name",
+        deploy_string(d->arena, d->g->name),
+        "sol",
+        sol_version(),
+        "libs",
+        arena_printf(d->arena, "-L${prefix} -l:%s%s", deploy_library(d),
+                     shared ? " -Wl,-rpath,${prefix}" : arena_printf(d->arena, " %s", libraries(d))),
+        NULL};
     const char *const cmake[] = {"lib",
                                  lib,
                                  "file",
@@ -539,9 +549,10 @@ static sol_status write_configurations(struct deploy *d)
                                  "kind",
                                  shared ? "SHARED" : "STATIC",
                                  "libs",
-                                 shared    ? ""
-                                 : d->bare ? "\n    INTERFACE_LINK_LIBRARIES m"
-                                           : "\n    INTERFACE_LINK_LIBRARIES \"m;-pthread\"",
+                                 shared          ? ""
+                                 : d->bare       ? "\n    INTERFACE_LINK_LIBRARIES m"
+                                 : d->there.type ? "\n    INTERFACE_LINK_LIBRARIES \"m;-pthread;dl\""
+                                                 : "\n    INTERFACE_LINK_LIBRARIES \"m;-pthread\"",
                                  "selftest",
                                  cmake_selftest(d, arena_printf(d->arena, "%s::%s", lib, lib)),
                                  NULL};
@@ -577,9 +588,9 @@ sol_status deploy_kit(struct deploy *d)
     if (d->target == DEPLOY_SOURCE) {
         TRY(write_source_makefile(d));
         TRY(write_source_cmake(d));
-        return d->bare ? SOL_OK : write_wrapper(d);
+        return d->bare || d->there.native ? SOL_OK : write_wrapper(d);
     }
     TRY(write_library_makefile(d));
     TRY(write_configurations(d));
-    return d->target == DEPLOY_SHARED ? write_wrapper(d) : SOL_OK;
+    return d->target == DEPLOY_SHARED && !d->there.native ? write_wrapper(d) : SOL_OK;
 }

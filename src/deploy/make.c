@@ -125,6 +125,7 @@ static sol_status link_shared(struct deploy *d)
     push_objects(d, &argv);
     PUSH(d->arena, argv, "-lm");
     PUSH(d->arena, argv, "-pthread");
+    if (d->there.type) PUSH(d->arena, argv, "-ldl");
     PUSH(d->arena, argv, NULL);
     return deploy_run(d, "linking", argv.at, NULL);
 }
@@ -162,6 +163,7 @@ static sol_status link_static(struct deploy *d)
     LOG(d->ctx, LOG_INFO, "core", "    -l:%s", deploy_library(d));
     LOG(d->ctx, LOG_INFO, "core", "    -lm");
     if (!d->bare) LOG(d->ctx, LOG_INFO, "core", "    -pthread");
+    if (d->there.type) LOG(d->ctx, LOG_INFO, "core", "    -ldl");
     return SOL_OK;
 }
 

@@ -165,6 +165,7 @@ static void put_codes(struct deploy *d, struct text *t, struct deploy_graph *g)
                  s->opaque.n ? arena_printf(d->arena, "%s_opaque", name) : "0",
                  varies ? (size_t)0 : deploy_opaque_bytes(d, s));
         if (varies) text_put(&rows, ", &sizes%s, %s, %d", g->id, deploy_put_most(d, t, name, s), s->opaque.n);
+        if (d->there.type) text_put(&rows, "%s", deploy_put_device(d, t, name, s));
         text_put(&rows, "},\n");
     }
     if (varies) deploy_put_sizes(d, t, g);
@@ -318,6 +319,14 @@ static void put_parts(struct deploy *d, texts *pairs)
     put(d, pairs, "selftest_include", deploy_tests_itself(d) ? "#include \"deploy/front_selftest.c\"\n" : "");
     put(d, pairs, "selftest_functions", filled(d, pairs, deploy_tests_itself(d), "network_selftest.c"));
     put(d, pairs, "bare_define", d->bare ? "#define FRONT_BARE\n" : "");
+    const bool there = d->there.type, native = d->there.native;
+    put(d, pairs, "native_define", native ? "#define FRONT_NATIVE\n" : "");
+    put(d, pairs, "device", there ? d->there.type->name : "");
+    put(d, pairs, "device_define", filled(d, pairs, there, "names_device.h"));
+    put(d, pairs, "malloc", native ? "front_memory(&front_here, bytes)" : "malloc(bytes)");
+    put(d, pairs, "free", native ? "front_memory_free(&front_here, p)" : "free(p)");
+    put(d, pairs, "init", there ? "if (!front_device(&front_here, deviceIdx)) " : "(void)deviceIdx;\n    ");
+    put(d, pairs, "native_functions", filled(d, pairs, native, "network_native.c"));
     put(d, pairs, "rt", d->bare ? "rt_bare.c" : "sol_rt.c");
     put(d, pairs, "front", d->bare ? "front_bare.c" : "front.c");
     put(d, pairs, "load", filled(d, pairs, !d->bare, "network_load.c"));

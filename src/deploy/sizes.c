@@ -111,6 +111,7 @@ static void put_context(struct deploy *d, struct text *t, const char *name)
             else if (!add_sized(d, &d->graph[i], &d->graph[i].code[k], &most))
                 return;
         }
+    if (d->there.type) most.workspace = most.prepared = most.scratch = 0; /* on the device */
     text_put(t, "#define %s_CONTEXT_BYTES(threads) \\\n    (%lld + (", name,
              (long long)(64 + FRONT_CONTEXT_BYTES + most.workspace + most.prepared));
     if (most.tables) text_put(t, "%lld + ", (long long)most.tables);

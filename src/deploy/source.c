@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "build/build.h"
+#include "compile/compile.h"
 #include "deploy/deploy.h"
 
 void deploy_add_source(struct deploy *d, const char *file, const struct deploy_version *kernel_of)
@@ -112,9 +113,11 @@ static sol_status write_tables(struct deploy *d, const struct deploy_version *v,
     const struct schedule *s = code->schedule;
     const char *name = deploy_code_name(d, g, v), *symbol = arena_printf(d->arena, "%s_module", name), *body;
     const char *file = arena_printf(d->arena, "module%s.c", g->id);
+    const char *tables = schedule_module_text(s, d->g->name, symbol);
     code->nsize = schedule_sizes(s);
-    const struct build_request r = {
-        .name = d->g->name, .nkernel = s->kernels.n, .module = schedule_module_text(s, d->g->name, symbol)};
+    const struct build_request r = {.name = d->g->name,
+                                    .nkernel = d->there.type ? 0 : s->kernels.n,
+                                    .module = d->there.type ? code_without_kernels(d->arena, tables) : tables};
     TRY(source_tables(d->ctx, d->arena, &r, code->symbol, &body));
     struct text t = text_new(d->arena);
     text_put(&t, "/* The network for %s: its steps, their kernels, and the addresses of their operands. */\n", v->name);
@@ -153,12 +156,13 @@ static sol_status write_version(struct deploy *d, int number)
     const char *folder = deploy_file(d, d->work, v->id);
     TRY(file_make_folder(d->ctx, folder));
     remove_old(folder);
-    TRY(write_vectors(d, v, folder, number));
+    if (!d->there.type) TRY(write_vectors(d, v, folder, number));
     for (int i = 0; i < d->ngraph; i++) {
         struct deploy_code *code = &d->graph[i].code[number];
         code->symbol = NEW_ARRAY(d->arena, const char *, code->schedule->kernels.n + 1);
         schedule_notes(code->schedule);
-        for (int k = 0; k < code->schedule->kernels.n; k++) TRY(write_kernel(d, v, code, folder, k));
+        for (int k = 0; k < code->schedule->kernels.n && !d->there.type; k++) TRY(write_kernel(d, v, code, folder, k));
+        if (d->there.type) TRY(deploy_write_code(d, v, &d->graph[i], code, folder));
         TRY(write_tables(d, v, &d->graph[i], code, folder));
     }
     return SOL_OK;
@@ -218,6 +222,7 @@ static sol_status write_common(struct deploy *d)
     for (int i = 0; i < COUNT_OF(files); i++)
         if (files[i].wanted) TRY(write_file(d, files[i].folder, files[i].name));
     for (int i = 0; i < d->alone.n; i++) TRY(write_file(d, "layers", d->alone.at[i]));
+    if (d->there.type) TRY(deploy_write_driver(d));
     const char *folder = deploy_file(d, d->work, "sol");
     TRY(file_make_folder(d->ctx, folder));
     return deploy_write(d, folder, "module.h", source_header(NULL));

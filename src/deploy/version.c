@@ -138,7 +138,7 @@ static sol_status find_what_is_tuned(struct deploy *d)
 {
     struct text others = text_new(d->arena);
     const char *macros = "";
-    if (!strcmp(ctx_config(d->ctx, "autotune"), "off")) return SOL_OK;
+    if (!strcmp(ctx_config(d->ctx, "autotune"), "off") || d->there.type) return SOL_OK;
     if (!d->cross) TRY(ask_macros(d, "native", &macros));
     for (int i = 0; i < d->nversion; i++) {
         struct deploy_version *v = &d->version[i];
@@ -168,7 +168,7 @@ static sol_status policy_for(struct deploy *d, const struct sol_graph *g, const 
                              const struct tuning_policy **out_policy)
 {
     *out_policy = NULL;
-    if (graph_is_joint(g) || g->dims.n) return SOL_OK; /* trials measure at one size */
+    if (graph_is_joint(g) || g->dims.n || d->there.type) return SOL_OK; /* trials measure at one size */
     if (v->tuned) TRY(tune(g, v));
     const struct wisdom_policy *wp = wisdom_policy_make(d->ctx, d->arena, &v->target, NULL);
     *out_policy = wp ? &wp->policy : NULL;
@@ -184,6 +184,7 @@ static sol_status plan_graph(struct deploy *d, struct deploy_graph *g, struct de
     TRY(plan_with_policy(g->g, d->arena, &v->target, policy, &p));
     TRY(schedule_make(p, &code->schedule));
     TRY(ctx_check(d->ctx));
+    if (d->there.type) return deploy_check_device(d, code->schedule);
     return deploy_settle(d, g, v, code);
 }
 
@@ -198,6 +199,12 @@ static int better_first(const void *a, const void *b)
 sol_status deploy_versions(struct deploy *d)
 {
     int n = 1;
+    if (d->there.type) {
+        d->nversion = 1;
+        d->version = NEW_ARRAY(d->arena, struct deploy_version, 1);
+        TRY(ctx_check(d->ctx));
+        return deploy_device_version(d, d->version);
+    }
     for (const char *c = d->keys.march; *c; c++) n += *c == ',';
     d->version = NEW_ARRAY(d->arena, struct deploy_version, n);
     for (const char *at = d->keys.march; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
@@ -219,6 +226,7 @@ sol_status deploy_plan(struct deploy *d)
         struct compile_memory memory; /* of a training step; a number of bytes is for the best version */
         TRY(compile_keep(g->g, &d->version[0].target, &memory));
         TRY(passes_run(g->g));
+        if (d->version[0].target.single) TRY(compile_reject_doubles(g->g, d->there.type->name));
         g->code = NEW_ARRAY(d->arena, struct deploy_code, d->nversion);
         for (int k = 0; k < d->nversion; k++) TRY(plan_graph(d, g, &d->version[k], &g->code[k]));
     }

@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "sol/device.h"
 
@@ -13,6 +14,8 @@ typedef struct cu_module *cu_module;
 typedef struct cu_function *cu_function;
 typedef struct cu_stream *cu_stream;
 typedef struct cu_event *cu_event;
+typedef struct cu_graph *cu_graph;
+typedef struct cu_exec *cu_exec;
 typedef uint64_t cu_memory;
 
 enum { CUDA_SUCCESS = 0, CUDA_INVALID_VALUE = 1, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600 };
@@ -25,7 +28,8 @@ enum {
     CUDA_MINOR = 76,
     CUDA_GROUP_BYTES_MOST = 97,         /* if a kernel asks for them: */
     CUDA_FUNCTION_GROUP_BYTES_MOST = 8, /* attribute of a function */
-    CUDA_STREAM_NON_BLOCKING = 1
+    CUDA_STREAM_NON_BLOCKING = 1,
+    CUDA_CAPTURE_RELAXED = 2
 };
 
 /* X(name, symbol, parameters): functions of libcuda.so.1, which return an error or CUDA_SUCCESS. */
@@ -61,6 +65,12 @@ enum {
     X(Read, "cuMemcpyDtoHAsync_v2", (void *, cu_memory, size_t, cu_stream))                                          \
     X(Copy, "cuMemcpyDtoDAsync_v2", (cu_memory, cu_memory, size_t, cu_stream))                                       \
     X(Fill, "cuMemsetD8Async", (cu_memory, unsigned char, size_t, cu_stream))                                        \
+    X(CaptureBegin, "cuStreamBeginCapture_v2", (cu_stream, int mode))                                                \
+    X(CaptureEnd, "cuStreamEndCapture", (cu_stream, cu_graph *))                                                     \
+    X(GraphInstantiate, "cuGraphInstantiateWithFlags", (cu_exec *, cu_graph, unsigned long long flags))              \
+    X(GraphDestroy, "cuGraphDestroy", (cu_graph))                                                                    \
+    X(GraphLaunch, "cuGraphLaunch", (cu_exec, cu_stream))                                                            \
+    X(ExecDestroy, "cuGraphExecDestroy", (cu_exec))                                                                  \
     X(Launch, "cuLaunchKernel",                                                                                      \
       (cu_function, unsigned gx, unsigned gy, unsigned gz, unsigned x, unsigned y, unsigned z, unsigned group_bytes, \
        cu_stream, void **parameters, void **))
@@ -71,10 +81,34 @@ struct cuda {
 #undef X
 };
 
+/* nvidia.c: appends a command to a stream of the driver. */
+int nvidia_enqueue(const struct cuda *cuda, cu_stream stream, const struct sol_command *c);
+
+/* nvidia_graph.c: launches that come again as one graph. Of a stream; NULL: out of memory, and nothing is one. */
+struct cuda_graphs;
+struct cuda_graphs *graphs_make(const struct cuda *cuda);
+void graphs_free(struct cuda_graphs *g);
+void graphs_begin(struct cuda_graphs *g); /* a submit begins */
+/* Launches the first *out_taken commands as one; 0: they are to be launched one by one. unloads: how often the device
+ * has unloaded code. */
+int graphs_submit(struct cuda_graphs *g, cu_stream stream, int64_t unloads, int n, const struct sol_command *c,
+                  int *out_taken);
+
+#if defined SOL_DEPLOYED /* a deployed library has its code */
+static void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room)
+{
+    (void)host, (void)room;
+    *out = 0;
+    snprintf(out_why, why_room, "the library has its code");
+}
+#define nvidia_compile NULL
+#define nvidia_blob_free NULL
+#else
 /* nvidia_compile.c. The compiler at hand, as text: "NVRTC 13.5"; or why there is none. */
 void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room);
 sol_status nvidia_compile(const struct sol_device_type *type, const struct sol_host *host,
                           const struct sol_code_text *text, struct sol_blob *out_blob, struct sol_failure *out_why);
 void nvidia_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob);
+#endif
 
 #endif

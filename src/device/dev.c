@@ -156,20 +156,27 @@ sol_status dev_info(struct dev *dev, struct sol_device_info *out_info)
     return status ? failure_report(dev->ctx, status, &why) : SOL_OK;
 }
 
-sol_status dev_compile(struct dev *dev, struct arena *a, const struct sol_code_text *text, const void **out_data,
-                       size_t *out_bytes)
+sol_status device_compile(const struct sol_device_type *type, const struct sol_host *host, struct arena *a,
+                          const struct sol_code_text *text, const void **out_data, size_t *out_bytes)
 {
+    struct sol_ctx *ctx = arena_ctx(a);
     struct sol_failure why = failure_new();
     struct sol_blob blob = {.size = sizeof blob, .name = text->name};
-    const sol_status status = dev->type->compile(dev->type, dev->host, text, &blob, &why);
+    const sol_status status = type->compile(type, host, text, &blob, &why);
     if (status) {
-        failure_report(dev->ctx, status, &why);
-        return ctx_where(dev->ctx, status, "device %s: code of '%s': ", dev->name, text->name);
+        failure_report(ctx, status, &why);
+        return ctx_where(ctx, status, "device %s: code of '%s': ", type->name, text->name);
     }
     *out_data = arena_memdup(a, blob.data, blob.bytes);
     *out_bytes = blob.bytes;
-    dev->type->blob_free(dev->type, dev->host, &blob);
-    return ctx_check(dev->ctx);
+    type->blob_free(type, host, &blob);
+    return ctx_check(ctx);
+}
+
+sol_status dev_compile(struct dev *dev, struct arena *a, const struct sol_code_text *text, const void **out_data,
+                       size_t *out_bytes)
+{
+    return device_compile(dev->type, dev->host, a, text, out_data, out_bytes);
 }
 
 sol_status dev_find(struct dev *dev, struct sol_code *code, const char *function, void **out_kernel)

@@ -45,7 +45,10 @@ const char *dev_name(const struct dev *dev); /* "far:0" */
 /* Errors: INVALID in a child process of the one that opened it. */
 sol_status dev_check_process(const struct dev *dev);
 sol_status dev_load(struct dev *dev, const struct sol_blob *blob, struct sol_code **out_code);
-/* Compiles a source for the device. *out_data lives as long as the arena. */
+/* Compiles a source for a device of the type, which need not be there. *out_data lives as long as the arena. */
+sol_status device_compile(const struct sol_device_type *type, const struct sol_host *host, struct arena *a,
+                          const struct sol_code_text *text, const void **out_data, size_t *out_bytes);
+/* The same for this device. */
 sol_status dev_compile(struct dev *dev, struct arena *a, const struct sol_code_text *text, const void **out_data,
                        size_t *out_bytes);
 /* Facts about it. */

@@ -6,7 +6,7 @@
 
 #include "device/queue.h"
 
-enum { MOST_SUBMITTED = 64 };
+enum { MOST_SUBMITTED = 512 };
 
 /* -- failures */
 

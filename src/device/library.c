@@ -1,8 +1,12 @@
 #include "device/library.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void *open_file(const char *folders, const char *file)
 {
@@ -32,4 +36,30 @@ const char *library_open(const struct sol_host *host, const char *option, const 
         memcpy(symbol->to, &f, sizeof f);
     }
     return NULL;
+}
+
+static bool write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes) {
+        const ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+const char *library_write(const void *data, size_t bytes, const char *suffix, char *out_path, size_t room)
+{
+    const char *folder = getenv("TMPDIR");
+    const int n = snprintf(out_path, room, "%s/sol-XXXXXX%s", folder && *folder ? folder : "/tmp", suffix);
+    const int fd = n < (int)room ? mkstemps(out_path, (int)strlen(suffix)) : -1;
+    if (fd < 0) return n < (int)room ? strerror(errno) : "the path of TMPDIR is too long";
+    bool good = write_all(fd, data, bytes);
+    int error = errno;
+    if (close(fd) && good) good = false, error = errno;
+    if (good) return NULL;
+    unlink(out_path);
+    return strerror(error);
 }

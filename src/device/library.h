@@ -15,4 +15,8 @@ struct library_symbol {
 const char *library_open(const struct sol_host *host, const char *option, const char *const files[], int n,
                          const struct library_symbol *symbol);
 
+/* Writes code into a new private file in TMPDIR, or /tmp, for drivers that open it by its path; the caller removes it.
+ * NULL: it is there; otherwise why not. */
+const char *library_write(const void *data, size_t bytes, const char *suffix, char *out_path, size_t room);
+
 #endif

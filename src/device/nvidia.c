@@ -3,6 +3,7 @@
  * driver reports that a kernel failed for the whole context and not for a command, so a failure names the commands
  * between two events; with the option nvidia.sync=1 each command is waited for. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@ struct sol_device {
     cu_context context;
     int number; /* as the driver counts them */
     bool sync;  /* waits for each command */
+    bool graphs;
+    atomic_int_least64_t unloads; /* of code, so far */
 };
 struct sol_code {
     struct sol_device *device;
@@ -32,6 +35,7 @@ struct sol_stream {
     struct sol_device *device;
     cu_stream stream;
     bool own;
+    struct cuda_graphs *graphs; /* NULL: none */
     int64_t ticket, done;
     struct pending *pending; /* oldest first */
     int npending, room;
@@ -162,7 +166,7 @@ static sol_status nvidia_open(const struct sol_device_type *type, const struct s
                               struct sol_device **out_device, struct sol_failure *out_why)
 {
     struct cuda cuda;
-    char sync[8];
+    char sync[8], graphs[8];
     int number = 0;
     (void)type;
     *out_device = NULL;
@@ -170,7 +174,11 @@ static sol_status nvidia_open(const struct sol_device_type *type, const struct s
     struct sol_device *d = calloc(1, sizeof *d);
     if (!d) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
     host->option(host->user, "nvidia.sync", sync, sizeof sync);
-    *d = (struct sol_device){.cuda = cuda, .number = number, .sync = !strcmp(sync, "1")};
+    host->option(host->user, "nvidia.graphs", graphs, sizeof graphs);
+    d->cuda = cuda;
+    d->number = number;
+    d->sync = !strcmp(sync, "1");
+    d->graphs = !d->sync && strcmp(graphs, "0");
     const int error = cuda.Retain(&d->context, number);
     if (error) {
         free(d);
@@ -207,6 +215,7 @@ static void nvidia_unload(struct sol_code *code)
     enter(code->device);
     if (code->module) code->device->cuda.Unload(code->module);
     leave(code->device);
+    atomic_fetch_add(&code->device->unloads, 1);
     free(code);
 }
 
@@ -260,6 +269,7 @@ static sol_status nvidia_queue(struct sol_device *d, void *foreign, struct sol_s
     enter(d);
     if (s->own) error = d->cuda.StreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING);
     leave(d);
+    if (!error && d->graphs) s->graphs = graphs_make(&d->cuda);
     if (error) {
         free(s);
         return fail(&d->cuda, out_why, error, "cuStreamCreate", NULL);
@@ -277,6 +287,7 @@ static void nvidia_unqueue(struct sol_stream *s)
         cuda->EventDestroy(s->pending[i].end);
     }
     for (int i = 0; i < s->nspare; i++) cuda->EventDestroy(s->spare[i]);
+    graphs_free(s->graphs);
     if (s->own) cuda->StreamDestroy(s->stream);
     leave(s->device);
     free(s->pending);
@@ -285,7 +296,7 @@ static void nvidia_unqueue(struct sol_stream *s)
 }
 
 /* A pointer or value is a parameter of the kernel; memory of the group is a number of bytes of the launch. */
-static int launch(struct sol_stream *s, const struct sol_launch *l)
+static int launch(const struct cuda *cuda, cu_stream stream, const struct sol_launch *l)
 {
     enum { FEW = 64 };
     void *few[FEW], **parameter = l->narg <= FEW ? few : malloc((size_t)l->narg * sizeof *parameter);
@@ -307,23 +318,22 @@ static int launch(struct sol_stream *s, const struct sol_launch *l)
             parameter[n++] = (void *)(uintptr_t)(a->kind == SOL_ARG_POINTER ? (const void *)&a->pointer : a->value);
     }
     if (!none && !error)
-        error = s->device->cuda.Launch(l->kernel, group[0], group[1], group[2], items[0], items[1], items[2], shared,
-                                       s->stream, parameter, NULL);
+        error = cuda->Launch(l->kernel, group[0], group[1], group[2], items[0], items[1], items[2], shared, stream,
+                             parameter, NULL);
     if (parameter != few) free(parameter);
     return error;
 }
 
-static int enqueue(struct sol_stream *s, const struct sol_command *c)
+int nvidia_enqueue(const struct cuda *cuda, cu_stream stream, const struct sol_command *c)
 {
-    const struct cuda *cuda = &s->device->cuda;
     const size_t bytes = (size_t)c->bytes;
-    if (c->kind == SOL_COMMAND_LAUNCH) return launch(s, c->launch);
+    if (c->kind == SOL_COMMAND_LAUNCH) return launch(cuda, stream, c->launch);
     if (!bytes) return CUDA_SUCCESS;
     switch (c->kind) {
-    case SOL_COMMAND_WRITE: return cuda->Write(c->to, c->data, bytes, s->stream);
-    case SOL_COMMAND_READ: return cuda->Read(c->host, c->from, bytes, s->stream);
-    case SOL_COMMAND_COPY: return cuda->Copy(c->to, c->from, bytes, s->stream);
-    default: return cuda->Fill(c->to, c->value, bytes, s->stream);
+    case SOL_COMMAND_WRITE: return cuda->Write(c->to, c->data, bytes, stream);
+    case SOL_COMMAND_READ: return cuda->Read(c->host, c->from, bytes, stream);
+    case SOL_COMMAND_COPY: return cuda->Copy(c->to, c->from, bytes, stream);
+    default: return cuda->Fill(c->to, c->value, bytes, stream);
     }
 }
 
@@ -355,24 +365,34 @@ static const char *const names[] = {
     [SOL_COMMAND_FILL] = "fill",   [SOL_COMMAND_LAUNCH] = "launch",
 };
 
-/* Appends a command, with an event if `last` or if its time is asked for. first: the label of the first command since
- * the last event. */
-static int append(struct sol_stream *s, const struct sol_command *c, bool last, const char **first)
+static const char *label_of(const struct sol_command *c)
 {
-    struct pending p = {.ns = c->ns, .last = c->label ? c->label : names[c->kind]};
-    if (!*first) *first = p.last;
-    p.first = *first;
+    return c->label ? c->label : names[c->kind];
+}
+
+/* Appends a command, or the first of them as one graph, with an event if it is the last or if its time is asked for.
+ * first: the label of the first command since the last event. */
+static int append(struct sol_stream *s, int n, const struct sol_command *c, const char **first, int *out_taken)
+{
+    struct pending p = {.ns = c->ns};
+    const struct sol_device *d = s->device;
     int error = has_room(s) ? CUDA_SUCCESS : CUDA_OUT_OF_MEMORY;
+    if (!*first) *first = label_of(c);
+    p.first = *first;
     if (!error && c->ns) error = mark(s, &p.begin);
-    if (!error) error = enqueue(s, c);
-    if (!error && s->device->sync) error = s->device->cuda.StreamWait(s->stream);
-    if (!error && (last || c->ns)) error = mark(s, &p.end);
+    *out_taken = 0;
+    if (!error) error = graphs_submit(s->graphs, s->stream, atomic_load(&d->unloads), n, c, out_taken);
+    if (!error && !*out_taken) error = nvidia_enqueue(&d->cuda, s->stream, c);
+    *out_taken = MAX(*out_taken, 1);
+    p.last = label_of(&c[*out_taken - 1]);
+    if (!error && d->sync) error = d->cuda.StreamWait(s->stream);
+    if (!error && (*out_taken == n || c->ns)) error = mark(s, &p.end);
     if (error) {
         if (p.begin) s->spare[s->nspare++] = p.begin;
         if (p.end) s->spare[s->nspare++] = p.end;
         return error;
     }
-    p.ticket = ++s->ticket;
+    p.ticket = s->ticket += *out_taken;
     if (p.end) s->pending[s->npending++] = p, *first = NULL;
     return CUDA_SUCCESS;
 }
@@ -407,9 +427,10 @@ static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_co
     const char *first = NULL;
     const int64_t before = s->ticket;
     enter(s->device);
-    for (int i = 0; i < n && !status; i++) {
+    graphs_begin(s->graphs);
+    for (int i = 0, taken; i < n && !status; i += taken) {
         const struct sol_command *c = &command[i];
-        const int error = append(s, c, i == n - 1, &first);
+        const int error = append(s, n - i, c, &first, &taken);
         if (!error) continue;
         status = fail(&s->device->cuda, out_why, error, names[c->kind], c->label);
         out_why->ticket = s->ticket + 1;
@@ -455,7 +476,7 @@ const struct sol_device_type nvidia_type = {
     .version = SOL_DEVICE_VERSION,
     .name = "nvidia",
     .flavour = "cuda",
-    .features = SOL_DEVICE_LAUNCHES,
+    .features = SOL_DEVICE_LAUNCHES | SOL_DEVICE_ADDRESSES,
     .count = nvidia_count,
     .info = nvidia_info,
     .open = nvidia_open,

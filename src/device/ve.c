@@ -7,9 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/base.h"
-#include "build/build.h"
 #include "device/inside.h"
 #include "device/library.h"
 #include "device/ve_run.h"
@@ -20,7 +19,6 @@ enum { LANES = 32 /* float64 elements that a core computes in step */ };
 
 struct sol_device {
     struct veda veda;
-    const struct sol_host *host;
     veda_context context;
     int number;           /* as VEDA counts them */
     bool sync;            /* waits for each command */
@@ -149,7 +147,7 @@ static sol_status ve_open(const struct sol_device_type *type, const struct sol_h
     struct sol_device *d = calloc(1, sizeof *d);
     if (!d) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
     host->option(host->user, "ve.sync", sync, sizeof sync);
-    *d = (struct sol_device){.veda = veda, .host = host, .number = index, .sync = !strcmp(sync, "1")};
+    *d = (struct sol_device){.veda = veda, .number = index, .sync = !strcmp(sync, "1")};
     const int error = veda.Retain(&d->context, index);
     if (error) {
         free(d);
@@ -212,22 +210,14 @@ static void ve_free(struct sol_device *d, sol_ptr raw)
 /* VEDA opens a library by a path. */
 static sol_status open_library(struct sol_code *code, const struct sol_blob *blob, struct sol_failure *out_why)
 {
-    struct sol_ctx *ctx = host_ctx(code->device->host);
     const struct veda *veda = &code->device->veda;
-    struct arena *a = arena_create(ctx);
-    const char *folder = a ? folder_temporary(a) : NULL;
-    const char *path = folder ? arena_printf(a, "%s/network.vso", folder) : NULL;
-    sol_status status = SOL_OK;
-    if (!folder)
-        status = failure_set(out_why, SOL_ERR_IO, "%s: there is no place for its library", blob->name);
-    else if (file_write(ctx, path, blob->data, blob->bytes))
-        status = failure_set(out_why, SOL_ERR_IO, "%s: %.900s", blob->name, sol_error(ctx));
-    int error = status ? 0 : veda->Load(&code->library, path);
-    if (!status && !error) error = veda->Find(&code->run, code->library, "sol_ve_run");
-    if (error) status = fail(veda, out_why, error, "the code cannot be loaded", blob->name);
-    if (folder) folder_remove(folder);
-    arena_destroy(a);
-    return status;
+    char path[300];
+    const char *why = library_write(blob->data, blob->bytes, ".vso", path, sizeof path);
+    if (why) return failure_set(out_why, SOL_ERR_IO, "%s: its library cannot be written: %s", blob->name, why);
+    int error = veda->Load(&code->library, path);
+    if (!error) error = veda->Find(&code->run, code->library, "sol_ve_run");
+    unlink(path);
+    return error ? fail(veda, out_why, error, "the code cannot be loaded", blob->name) : SOL_OK;
 }
 
 static void ve_unload(struct sol_code *code)
@@ -402,7 +392,7 @@ const struct sol_device_type ve_type = {
     .version = SOL_DEVICE_VERSION,
     .name = "ve",
     .flavour = "loop",
-    .features = SOL_DEVICE_PROGRAMS | SOL_DEVICE_SYNCHRONOUS,
+    .features = SOL_DEVICE_PROGRAMS | SOL_DEVICE_SYNCHRONOUS | SOL_DEVICE_ADDRESSES,
     .count = ve_count,
     .info = ve_info,
     .open = ve_open,

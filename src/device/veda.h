@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "sol/device.h"
 
@@ -55,10 +56,21 @@ struct veda {
 #undef X
 };
 
+#if defined SOL_DEPLOYED /* a deployed library has its code */
+static void ve_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room)
+{
+    (void)host, (void)room;
+    *out = 0;
+    snprintf(out_why, why_room, "the library has its code");
+}
+#define ve_compile NULL
+#define ve_blob_free NULL
+#else
 /* ve_compile.c. The compiler at hand, as text: "ncc 5.1"; or why there is none. */
 void ve_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room);
 sol_status ve_compile(const struct sol_device_type *type, const struct sol_host *host, const struct sol_code_text *text,
                       struct sol_blob *out_blob, struct sol_failure *out_why);
 void ve_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob);
+#endif
 
 #endif

@@ -41,6 +41,8 @@ struct command {
     char values[8 * MOST_PARAMETERS];
 };
 struct stream {
+    bool captures;
+    struct command *captured, **captured_last;
     pthread_t thread;
     struct command *first, **last;
     bool busy, ends;
@@ -54,7 +56,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for streams and even
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static atomic_int broken;
 static atomic_int_least64_t commands;
+static atomic_long launches, graphs; /* by cuLaunchKernel, outside of a capture, and by cuGraphLaunch */
 static __thread int contexts;
+static __thread bool in_graph;
 
 long setting(const char *name, long otherwise)
 {
@@ -116,10 +120,11 @@ static void *work(void *user)
     return NULL;
 }
 
-static int append(struct stream *s, const struct command *what)
+/* The parameters are copied. */
+static struct command *copy_of(const struct command *what)
 {
     struct command *c = malloc(sizeof *c);
-    if (!s || !c) return INVALID;
+    if (!c) return NULL;
     *c = *what;
     c->next = NULL;
     if (c->kind == LAUNCH) { /* parameters are copied */
@@ -129,6 +134,19 @@ static int append(struct stream *s, const struct command *what)
             c->parameter[i] = at;
         }
     }
+    return c;
+}
+
+static int append(struct stream *s, const struct command *what)
+{
+    struct command *c = copy_of(what);
+    if (!s || !c) return INVALID;
+    if (s->captures) {
+        *s->captured_last = c;
+        s->captured_last = &c->next;
+        return c->kind == WRITE || c->kind == READ || c->kind == RECORD ? INVALID : 0;
+    }
+    atomic_fetch_add(&launches, c->kind == LAUNCH && !in_graph);
     if (c->kind != RECORD) c->number = atomic_fetch_add(&commands, 1) + 1;
     if (c->number && c->number == setting("fail_at", 0)) {
         free(c);
@@ -213,6 +231,74 @@ API int cuLaunchKernel(const struct kernel *k, unsigned gx, unsigned gy, unsigne
     c.group = (struct group){.items = {x, y, z}, .groups = {gx, gy, gz}};
     memcpy(c.parameter, parameters, (size_t)k->n * sizeof *parameters);
     return append(s, &c);
+}
+
+/* -- graphs: the commands that a stream captured */
+
+API int cuStreamBeginCapture_v2(struct stream *s, int mode)
+{
+    NEEDS_CONTEXT;
+    if (!s || s->captures || mode != 2) return INVALID;
+    s->captures = true;
+    s->captured = NULL;
+    s->captured_last = &s->captured;
+    return 0;
+}
+
+API int cuStreamEndCapture(struct stream *s, struct command **out)
+{
+    NEEDS_CONTEXT;
+    if (!s->captures) return INVALID;
+    s->captures = false;
+    *out = s->captured;
+    return *out ? 0 : INVALID;
+}
+
+static void free_list(struct command *c)
+{
+    for (struct command *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+}
+
+API int cuGraphInstantiateWithFlags(struct command **out, const struct command *graph, unsigned long long flags)
+{
+    NEEDS_CONTEXT;
+    struct command **last = out;
+    *out = NULL;
+    for (const struct command *c = graph; c && !flags; c = c->next, last = &(*last)->next) *last = copy_of(c);
+    return flags ? INVALID : 0;
+}
+
+API int cuGraphDestroy(struct command *graph)
+{
+    free_list(graph);
+    return 0;
+}
+
+API int cuGraphExecDestroy(struct command *exec)
+{
+    free_list(exec);
+    return 0;
+}
+
+API int cuGraphLaunch(const struct command *exec, struct stream *s)
+{
+    NEEDS_CONTEXT;
+    int error = 0;
+    in_graph = true;
+    for (const struct command *c = exec; c && !error; c = c->next) error = append(s, c);
+    in_graph = false;
+    atomic_fetch_add(&graphs, 1);
+    return error;
+}
+
+/* For tests: how often kernels and graphs were launched. */
+API void cuda_double_launches(long *out_kernels, long *out_graphs)
+{
+    *out_kernels = atomic_load(&launches);
+    *out_graphs = atomic_load(&graphs);
 }
 
 /* -- events */

@@ -1,6 +1,8 @@
 """The device nvidia, on a double of libcuda and NVRTC (test/nvidia): its host side is SOL's own, and g++ compiles the text that NVRTC gets.
 Where NVRTC is installed, a sample of networks is compiled by it, too."""
 
+import copy
+import ctypes
 import glob
 import re
 import shutil
@@ -8,10 +10,11 @@ import sys
 from pathlib import Path
 
 import device_help
+import numpy as np
 import pytest
 import sol
 import torch
-from device_help import NETWORKS, check_bad_data, check_inference, check_training, some
+from device_help import NETWORKS, check_bad_data, check_inference, check_training, difference, some
 
 ROOT = Path(sol.__file__).parents[2]
 DOUBLE = ROOT / "build/test/libcuda_double.so"
@@ -148,3 +151,74 @@ for p, q in zip(here.parameters(), there.parameters()):
 print(q.device, torch.sol.fallbacks())
 """
     assert run_apart(text) == ["sol:0 {}"]
+
+
+# -- graphs of the driver
+
+
+def launches():
+    """How often the double launched kernels one by one, and graphs."""
+    kernels, graphs = ctypes.c_long(), ctypes.c_long()
+    ctypes.CDLL(str(DOUBLE)).cuda_double_launches(ctypes.byref(kernels), ctypes.byref(graphs))
+    return np.array([kernels.value, graphs.value])
+
+
+class Between(torch.nn.Module):
+    """A step of the host between steps of the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(6, 9), torch.nn.Linear(9, 5)
+
+    def forward(self, x):
+        return torch.softmax(self.b(torch.softmax(self.a(x), 1).sort(dim=1, stable=True).values), 1)
+
+
+def made_of(*layers):
+    return torch.nn.Sequential(*layers).eval()
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "graphs"),
+    [
+        (made_of(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 9), torch.nn.Softmax(-1)), (2, 3, 8, 8), 1),
+        (Between().eval(), (4, 6), 2),
+    ],
+)  # fmt: skip
+def test_a_call_is_one_launch(model, shape, graphs):
+    """From the second call on; where a step of the host is inside, each part is one. Results are those of the first call."""
+    optimized = sol.optimize(model, torch.randn(shape))
+    for i in range(6):
+        x = torch.randn(shape)
+        before = launches()
+        y = optimized(x)
+        assert difference(y, copy.deepcopy(model).double()(x.double())) < 1e-5
+        if i > 1:
+            assert (launches() - before == [0, graphs]).all()
+
+
+def test_training_and_sizes_are_launched_as_graphs():
+    """A step of training is one launch forward and one backward; a size that comes again has the graph of its first calls."""
+    model = made_of(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 4), torch.nn.Softmax(-1))
+    optimized = sol.optimize(model, torch.randn(5, 6), vdims=True)
+    for i in range(4):
+        for n in (5, 3):
+            x = torch.randn(n, 6)
+            before = launches()
+            y = optimized(x)
+            y.square().sum().backward()
+            exact = copy.deepcopy(model).double()
+            exact(x.double()).square().sum().backward()
+            for p, q in zip(model.parameters(), exact.parameters(), strict=True):
+                assert difference(p.grad, q.grad) < 1e-5
+            model.zero_grad()
+            if i > 2:
+                assert launches()[0] == before[0]
+
+
+def test_graphs_can_be_switched_off():
+    sol.config["device::options"] = OPTIONS + ",nvidia.graphs=0"
+    test = sol.optimize(made_of(torch.nn.Linear(4, 4), torch.nn.Softmax(-1)), torch.randn(2, 4))
+    before = launches()
+    test(torch.randn(2, 4))
+    assert launches()[1] == before[1]

@@ -11,6 +11,11 @@
 #include "rt/rt.h"
 
 #include "deploy/front_begin.c"
+#if !defined FRONT_DEVICE /* the network runs where contexts are */
+#define take_there take
+#define drop_there drop
+#define end_there(c)
+#endif
 #include "deploy/front_block.c"
 
 /* -- contexts with memory of sol_ext_malloc */
@@ -28,7 +33,14 @@ static void drop_parts(struct front_block part[BLOCKS])
 {
     struct front_block own[BLOCKS]; /* the context itself is in the first part */
     memcpy(own, part, sizeof own);
-    for (int i = BLOCKS - 1; i >= 0; i--) drop(&own[i]);
+    for (int i = BLOCKS - 1; i > 0; i--) drop_there(&own[i]);
+    drop(&own[0]);
+}
+
+static void drop_context(struct front_context *c)
+{
+    end_there(c);
+    drop_parts(c->block);
 }
 
 /* Allocates the parts from `first` on with sol_ext_malloc. */
@@ -38,7 +50,7 @@ static int take_parts(const struct sizes *s, int first, int threads, struct fron
     static const char *const what[BLOCKS] = {"a context", "the workspace", "the threads' memory"};
     memset(part, 0, BLOCKS * sizeof *part);
     for (int i = first; i < BLOCKS; i++) {
-        const int error = take(bytes[i], what[i], &part[i]);
+        const int error = i ? take_there(bytes[i], what[i], &part[i]) : take(bytes[i], what[i], &part[i]);
         if (!error) continue;
         drop_parts(part);
         return error;
@@ -63,42 +75,62 @@ static int share_prepared(const struct front_net *net, const struct front_graph 
     const struct front_code *code = code_of(net, graph);
     if (shared->users || !prepares(code)) return FRONT_GOOD;
     const struct sizes sizes = sizes_of(code, true, false);
-    int error = take(sizes.prepared, "the prepared weights", &shared->prepared);
+    int error = take_there(sizes.prepared, "the prepared weights", &shared->prepared);
     if (!error) error = lay_own(net, graph, &sizes, threads, &c);
     if (!error) {
         c->prepared = shared->prepared.at;
         error = run_program(c, &code->module->prepare, NULL, NULL, NULL);
-        drop_parts(c->block);
+        drop_context(c);
     }
-    if (error) drop(&shared->prepared);
+    if (error) drop_there(&shared->prepared);
     return error;
 }
 
 /* With the lock. */
 static void drop_unused(struct front_shared *shared)
 {
-    if (!shared->users) drop(&shared->prepared);
+    if (!shared->users) drop_there(&shared->prepared);
 }
 
-/* With the lock. */
-static int create_own(const struct front_net *net, const struct front_graph *graph, int threads,
+/* With the lock. block: of the caller, for the tables; NULL: from sol_ext_malloc, too. */
+static int create_own(const struct front_net *net, const struct front_graph *graph, int threads, char *block,
                       struct front_context **out_c)
 {
     int error = begin(net);
+    threads = count_threads(threads); /* a device is open now */
     if (!error) error = share_prepared(net, graph, threads);
     if (error) return error;
     const struct sizes sizes = sizes_of_own(net, graph);
-    error = lay_own(net, graph, &sizes, threads, out_c);
+    struct front_block part[BLOCKS];
+    error = take_parts(&sizes, block ? 1 : 0, threads, part);
+    if (block) part[0].at = block;
     if (error) {
         drop_unused(graph->shared);
         return error;
     }
+    *out_c = lay(net, graph, &sizes, part, threads);
     net->state->users++;
     graph->shared->users++;
     (*out_c)->own = true;
     (*out_c)->prepared = graph->shared->prepared.at;
     return FRONT_GOOD;
 }
+
+#if defined FRONT_DEVICE
+/* The block has the tables of the context, and the device the rest. */
+static int create_in(const struct front_net *net, void *block, size_t bytes, int threads, struct front_context **out_c)
+{
+    char *at = (char *)(((uintptr_t)block + LINE - 1) / LINE * LINE);
+    lock(net);
+    int error = begin(net);
+    if (!error && bytes < block_bytes(net, threads))
+        error = fail(FRONT_INVALID, "%s: a context needs a block of %zu bytes, got %zu", net->name,
+                     block_bytes(net, threads), bytes);
+    if (!error) error = create_own(net, &net->graph[net->state->graph], count_threads(threads), at, out_c);
+    unlock(net);
+    return error;
+}
+#endif
 
 FRONT_API int front_create(const struct front_net *net, void *block, size_t bytes, int threads,
                            struct front_context **out_c)
@@ -107,7 +139,7 @@ FRONT_API int front_create(const struct front_net *net, void *block, size_t byte
     threads = count_threads(threads);
     if (block) return create_in(net, block, bytes, threads, out_c);
     lock(net);
-    const int error = create_own(net, &net->graph[net->state->graph], threads, out_c);
+    const int error = create_own(net, &net->graph[net->state->graph], threads, NULL, out_c);
     unlock(net);
     return error;
 }
@@ -117,7 +149,7 @@ static void free_own(struct front_context *c)
 {
     struct front_state *s = c->net->state;
     struct front_shared *shared = c->graph->shared;
-    drop_parts(c->block);
+    drop_context(c);
     s->users--;
     shared->users--;
     drop_unused(shared);
@@ -150,9 +182,9 @@ FRONT_API int front_threads(const struct front_net *net, struct front_context *c
 #else
         const size_t bytes = sizes_of(c->code, false, false).scratch * (size_t)threads;
 #endif
-        const int error = take(bytes, "the threads' memory", &scratch);
+        const int error = take_there(bytes, "the threads' memory", &scratch);
         if (error) return error;
-        drop(&c->block[2]);
+        drop_there(&c->block[2]);
         c->block[2] = scratch;
         c->scratch = scratch.at;
         c->room = threads;
@@ -180,8 +212,9 @@ static int move_own(struct front_context *c, const struct front_graph *graph)
     c->graph->shared->users--;
     drop_unused(c->graph->shared);
     graph->shared->users++;
+    end_there(c);
     for (int i = 1; i < BLOCKS; i++) {
-        drop(&c->block[i]);
+        drop_there(&c->block[i]);
         c->block[i] = part[i];
     }
     set_graph(c, graph, code_of(c->net, graph), &sizes);
@@ -196,7 +229,9 @@ FRONT_API int front_batch(const struct front_net *net, struct front_context *c, 
     int error = FRONT_GOOD;
     if (!graph) return no_graph(net, batch);
     if (c && c->graph == graph) return FRONT_GOOD;
+#if !defined FRONT_DEVICE
     if (c && !c->own) return move_in_block(c, graph);
+#endif
     lock(net);
     if (c)
         error = move_own(c, graph);
@@ -221,7 +256,7 @@ static int take_idle(const struct front_net *net, struct front_context **out_c)
     if (*at)
         *at = (*at)->next;
     else
-        error = create_own(net, graph, count_threads(threads), out_c);
+        error = create_own(net, graph, count_threads(threads), NULL, out_c);
     unlock(net);
     if (!error && (*out_c)->threads != count_threads(threads)) error = front_threads(net, *out_c, threads);
     return error;
@@ -235,6 +270,21 @@ static void give_idle(struct front_context *c)
     s->idle = c;
     unlock(c->net);
 }
+
+#if defined FRONT_DEVICE
+FRONT_API int front_device(const struct front_net *net, int index)
+{
+    int error = FRONT_GOOD;
+    lock(net);
+    if (!net->state->device)
+        net->state->index = index;
+    else if (net->state->index != index)
+        error = fail(FRONT_INVALID, "%s: device %d is in use: %d must be chosen before it", net->name,
+                     net->state->index, index);
+    unlock(net);
+    return error;
+}
+#endif
 
 FRONT_API int front_init(const struct front_net *net)
 {
@@ -253,6 +303,9 @@ FRONT_API void front_unload(const struct front_net *net)
         free_own(c);
     }
     s->idle = NULL;
+#if defined FRONT_DEVICE
+    if (!s->users) close_there(net);
+#endif
     if (!s->users) unmap_weights(net);
     unlock(net);
 }
@@ -291,6 +344,9 @@ FRONT_API size_t front_bytes_at(const struct front_net *net, int threads, const 
     drop(&placing);
     if (error) return 0;
     const struct sizes s = sizes_at(code, size, own, prepares(code), false);
+#if defined FRONT_DEVICE
+    return LINE + s.head;
+#endif
     return LINE + s.head + s.prepared + s.workspace + behind_workspace(&s) + s.scratch * (size_t)count_threads(threads);
 }
 #endif

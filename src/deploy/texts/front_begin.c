@@ -21,12 +21,20 @@ static void unlock(const struct front_net *net)
 
 /* -- memory */
 
+#if defined FRONT_NATIVE /* sol_ext_malloc is that of the device */
+#define HOST_MALLOC malloc
+#define HOST_FREE free
+#else
+#define HOST_MALLOC sol_ext_malloc
+#define HOST_FREE sol_ext_free
+#endif
+
 static int take(size_t bytes, const char *what, struct front_block *out_b)
 {
     const size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : ALIGN;
     *out_b = (struct front_block){0};
     if (!bytes) return FRONT_GOOD;
-    out_b->raw = sol_ext_malloc(bytes + align);
+    out_b->raw = HOST_MALLOC(bytes + align);
     if (!out_b->raw) return fail(FRONT_MEMORY, "out of memory: %s needs %zu bytes", what, bytes);
     out_b->at = (char *)(((uintptr_t)out_b->raw + align - 1) / align * align);
 #if defined MADV_HUGEPAGE
@@ -37,7 +45,7 @@ static int take(size_t bytes, const char *what, struct front_block *out_b)
 
 static void drop(struct front_block *b)
 {
-    sol_ext_free(b->raw);
+    HOST_FREE(b->raw);
     *b = (struct front_block){0};
 }
 
@@ -185,11 +193,18 @@ static void unmap_weights(const struct front_net *net)
 }
 #endif
 
+#if defined FRONT_DEVICE
+static int open_there(const struct front_net *net);
+#endif
+
 /* With the lock. */
 static int begin(const struct front_net *net)
 {
     int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
     if (!error && !net->state->weights) error = map_weights(net);
+#if defined FRONT_DEVICE
+    if (!error) error = open_there(net);
+#endif
     return error;
 }
 
@@ -211,8 +226,15 @@ FRONT_API const char *front_version_name(const struct front_net *net)
     return error ? NULL : net->state->version->name;
 }
 
+#if defined FRONT_DEVICE
+#include "deploy/front_device.c"
+#endif
+
 static int count_threads(int threads)
 {
+#if defined FRONT_DEVICE
+    return count_threads_there(threads);
+#endif
     if (threads <= 0) threads = rt_processors();
     return threads < MOST_THREADS ? threads : MOST_THREADS;
 }

@@ -26,6 +26,9 @@ struct front_context {
     char *workspace, *saved, *opaque, *scratch, *prepared;
     char *const *param; /* by number: trained values; NULL: the library's weights */
     struct front_block block[BLOCKS];
+#if defined FRONT_DEVICE
+    struct front_there *there; /* NULL: it has not run yet */
+#endif
 #if defined FRONT_SIZES
     struct front_sized sized;
 #endif
@@ -172,6 +175,7 @@ static struct sizes sizes_of_all(const struct front_net *net)
 
 /* -- running a program */
 
+#if !defined FRONT_DEVICE
 static const void *begin_of(const struct front_context *c, const struct sol_buffer *b, enum sol_buffer_kind kind,
                             const void *const *in, void *const *out, const int64_t *seed)
 {
@@ -189,6 +193,9 @@ static const void *begin_of(const struct front_context *c, const struct sol_buff
     }
     return NULL;
 }
+#else
+#include "deploy/front_device_run.c"
+#endif
 
 enum { KERNEL_FUNCTION = -1 }; /* beside the errors of kernels: a function from outside fails */
 #if defined FRONT_OPAQUE
@@ -214,16 +221,29 @@ static int32_t run_opaque(void *user, int32_t call, char *const *p)
 }
 #endif
 
+static int run_explain(const struct front_context *c, const struct sol_program *p, int32_t step, int32_t error)
+{
+    return fail(FRONT_DATA, "%s: '%s': %s", c->net->name, p->step[step].label,
+                error == SOL_KERNEL_INDEX      ? "an index is out of range"
+                : error == SOL_KERNEL_DIVISION ? "an integer is divided by zero"
+                : error == KERNEL_FUNCTION     ? "its function reports an error"
+                : error == SOL_KERNEL_MATRIX   ? "a matrix is singular, not positive definite, or not finite"
+                                               : "an unknown error");
+}
+
 static int run_program(struct front_context *c, const struct sol_program *p, const void *const *in, void *const *out,
                        const int64_t *seed)
 {
-    static const uint64_t seeds[8];
-    const struct sol_module *m = c->code->module;
 #if defined FRONT_SIZES
     const int64_t *sizes = c->sized.module;
 #else
     const int64_t *sizes = NULL;
 #endif
+#if defined FRONT_DEVICE
+    return run_there(c, p, in, out, seed, sizes);
+#else
+    static const uint64_t seeds[8];
+    const struct sol_module *m = c->code->module;
     for (int i = 0; i < m->nbuffer; i++) {
         const struct sol_buffer *b = &m->buffer[i];
         const struct rt_place at = rt_place(m, b, sizes);
@@ -244,13 +264,8 @@ static int run_program(struct front_context *c, const struct sol_program *p, con
     };
     int32_t step = 0;
     const int32_t error = rt_run(&call, &step);
-    if (!error) return FRONT_GOOD;
-    return fail(FRONT_DATA, "%s: '%s': %s", c->net->name, p->step[step].label,
-                error == SOL_KERNEL_INDEX      ? "an index is out of range"
-                : error == SOL_KERNEL_DIVISION ? "an integer is divided by zero"
-                : error == KERNEL_FUNCTION     ? "its function reports an error"
-                : error == SOL_KERNEL_MATRIX   ? "a matrix is singular, not positive definite, or not finite"
-                                               : "an unknown error");
+    return error ? run_explain(c, p, step, error) : FRONT_GOOD;
+#endif
 }
 
 /* -- contexts */
@@ -294,13 +309,19 @@ static struct front_context *lay(const struct front_net *net, const struct front
 #include "deploy/front_sizes.c"
 #endif
 
-/* Where sizes vary: for a context that does not run yet. */
+/* Where sizes vary: for a context that does not run yet. On a device, all but its tables lies there. */
 static size_t block_bytes(const struct front_net *net, int threads)
 {
     const struct sizes s = sizes_of_all(net);
+#if defined FRONT_DEVICE
+    (void)threads;
+    return LINE + s.head;
+#else
     return LINE + s.head + s.workspace + s.scratch * (size_t)threads + s.prepared;
+#endif
 }
 
+#if !defined FRONT_DEVICE
 static int prepare_block(struct front_context *c)
 {
     return prepares(c->code) ? run_program(c, &c->code->module->prepare, NULL, NULL, NULL) : FRONT_GOOD;
@@ -341,6 +362,8 @@ static int create_in(const struct front_net *net, void *block, size_t bytes, int
     return error;
 }
 
+#endif
+
 FRONT_API size_t front_bytes(const struct front_net *net, int threads)
 {
     lock(net);
@@ -373,6 +396,7 @@ FRONT_API const struct sol_ext_tensor *front_tensor(const struct front_net *net,
     return output ? &graph->output[i] : &graph->input[i];
 }
 
+#if !defined FRONT_DEVICE
 /* Switches a context in the caller's block, which has room for every graph. */
 static int move_in_block(struct front_context *c, const struct front_graph *graph)
 {
@@ -381,6 +405,7 @@ static int move_in_block(struct front_context *c, const struct front_graph *grap
     set_graph(c, graph, code, &s);
     return prepare_block(c);
 }
+#endif
 
 /* -- calls */
 

@@ -137,9 +137,9 @@ static void describe(const struct front_graph *graph, const struct front_sizes *
 static int grow(struct front_block *b, size_t bytes, const char *what, size_t *has)
 {
     if (bytes <= *has) return FRONT_GOOD;
-    drop(b);
+    drop_there(b);
     *has = 0;
-    const int error = take(bytes, what, b);
+    const int error = take_there(bytes, what, b);
     if (!error) *has = bytes;
     return error;
 }

@@ -39,8 +39,8 @@ static size_t param_bytes(const struct sol_module *m, int i)
 
 static void drop_learned(struct learned *r)
 {
-    if (r->c) drop_parts(r->c->block);
-    drop(&r->prepared);
+    if (r->c) drop_context(r->c);
+    drop_there(&r->prepared);
     drop(&r->pointers);
     *r = (struct learned){0};
 }
@@ -49,10 +49,10 @@ FRONT_API void front_train_free(struct front_training *t)
 {
     if (!t) return;
     for (int i = 0; i < WAYS; i++) drop(&t->block[i]);
-    drop(&t->prepared);
+    drop_there(&t->prepared);
     drop(&t->written);
     drop_learned(&t->run);
-    if (t->c) drop_parts(t->c->block);
+    if (t->c) drop_context(t->c);
     struct front_block pointers = t->pointers;
     struct front_state *s = t->net->state;
     pthread_mutex_lock(&s->lock);
@@ -111,7 +111,7 @@ static int fill_training(struct front_training *t, int threads)
     const struct sizes sizes = sizes_of(code, true, true);
     int error = take(t->bytes, "the trained parameters", &t->block[0]);
     if (!error) error = take(t->bytes, "gradients", &t->block[1]);
-    if (!error) error = take(sizes.prepared, "the prepared weights", &t->prepared);
+    if (!error) error = take_there(sizes.prepared, "the prepared weights", &t->prepared);
     if (!error) error = take_written(t);
     if (!error) error = lay_own(net, net->training, &sizes, threads, &t->c);
     if (error) return error;
@@ -260,7 +260,7 @@ static int take_learned(struct front_training *t, const struct front_graph *grap
     const struct front_code *code = code_of(net, graph);
     const struct sizes sizes = sizes_of(code, true, false);
     struct learned *r = &t->run;
-    int error = take(sizes.prepared, "the prepared weights", &r->prepared);
+    int error = take_there(sizes.prepared, "the prepared weights", &r->prepared);
     if (!error) error = take(((size_t)code->module->nparam + 1) * sizeof(char *), "tables", &r->pointers);
     if (!error) error = lay_own(net, graph, &sizes, t->c->threads, &r->c);
     if (error) {
