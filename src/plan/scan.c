@@ -7,8 +7,9 @@
  * kernel. What another step wrote is an ordinary operand. Steps at the borders, where a read leaves its tensor, are
  * split off from those in between, so that all indices are affine. A tensor that only the steps see lies in scratch
  * memory, with room for one step. An index variable whose values are independent in all steps, such as the batch, is
- * split into blocks, which are the tasks. Where the number of steps varies and may be 1, or less than that of the
- * borders, other versions of the unit serve those few steps (versions.c). */
+ * split into blocks, which are the tasks; or a team computes each stage together (tree.h). Where the number of steps
+ * varies and may be 1, or less than that of the borders, other versions of the unit serve those few steps (versions.c).
+ */
 #include "plan/scan.h"
 
 #include <string.h>
@@ -330,7 +331,7 @@ static bool is_shared(const struct scan *s)
 }
 
 /* Splits the work for the cores, if that pays: the steps for a team, or the batch into tasks. */
-static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
+static sol_status choose_ways(struct scan *s, bool always, bool *out_ok)
 {
     struct scan best;
     *out_ok = false;
@@ -362,7 +363,7 @@ static sol_status slice_unit(struct plan *p, int at)
     bool ok = false;
     unit_memory(p, u);
     if (!find_steps(&s)) return SOL_OK;
-    TRY(choose_blocks(&s, !strcmp(ctx_config(p->ctx, "bands"), "always"), &ok));
+    TRY(choose_ways(&s, !strcmp(ctx_config(p->ctx, "bands"), "always"), &ok));
     if (!ok) return SOL_OK;
     const struct unit whole = *u;
     TRY(scan_kernel(&s, &ok));
