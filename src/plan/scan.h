@@ -43,7 +43,7 @@ struct scan {
     struct scan_state *state;
     int batch; /* index variable whose blocks are tasks, -1: none */
     int64_t blocks, block;
-    bool team; /* all workers compute each step together (tree.h); there is one block */
+    bool team;  /* all workers compute each step together (tree.h); there is one block */
     int nphase; /* in the order in which they run; the last one: the statements behind the steps */
     struct scan_phase phase[2 * SCAN_MAX_BORDER + 2];
     double cost;
