@@ -54,6 +54,7 @@ def run(name, call):
             return None
         torch.sol.reset_fallbacks()
         try:
+            call(*moved(call))  # a call that ran before runs in another way
             results = dict(enumerate(pytree.tree_leaves(call(*moved(call)))))
             got = {k: v.cpu() for k, v in results.items() if isinstance(v, torch.Tensor)}
         except Exception as e:

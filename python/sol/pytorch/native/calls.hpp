@@ -130,7 +130,7 @@ private:
 // -- what is known of a call
 
 struct Known {
-    enum { OPERAND = -1, NOTHING = -1 << 30 };
+    enum { OPERAND = -1, NOTHING = -1 << 30, TRUE };
     struct Output {
         int64_t into; // the number of a tensor among the arguments; -1: a new one
         c10::SmallVector<int64_t, 6> size, stride;
@@ -144,7 +144,7 @@ struct Known {
     std::vector<int64_t> inputs; // the numbers of tensors among the arguments, or OPERAND
     std::vector<at::ScalarType> types;
     std::vector<Output> outputs;
-    std::vector<int64_t> results; // the numbers of arguments, -1 - the number of an output, or NOTHING
+    std::vector<int64_t> results; // the numbers of arguments, -1 - the number of an output, NOTHING, or TRUE
     std::vector<int64_t> in_bytes, out_bytes, dims;
 
     void run(const Call &call, size_t arguments, torch::jit::Stack *stack) const
@@ -155,11 +155,10 @@ struct Known {
         for (const auto &o : outputs)
             made.push_back(o.into >= 0 ? o.resized(*call.tensors[size_t(o.into)]) : o.empty());
         start(read, made);
-        c10::SmallVector<at::Tensor, 4> all;
-        for (const auto r : results)
-            all.push_back(r == NOTHING ? at::Tensor() : r >= 0 ? *call.tensors[size_t(r)] : made[size_t(-1 - r)]);
+        c10::SmallVector<c10::IValue, 4> all;
+        for (const auto r : results) all.push_back(result(call, made, r));
         torch::jit::drop(*stack, arguments);
-        for (auto &t : all) stack->emplace_back(std::move(t));
+        for (auto &v : all) stack->push_back(std::move(v));
     }
 
 private:
@@ -168,6 +167,12 @@ private:
         if (inputs[i] == OPERAND) return number_on(call.number, types[i], {SOL, device});
         const auto &t = *call.tensors[size_t(inputs[i])];
         return t.is_cpu() ? number_on(t.item(), types[i], {SOL, device}) : t;
+    }
+    static c10::IValue result(const Call &call, c10::ArrayRef<at::Tensor> made, int64_t r)
+    {
+        if (r == TRUE) return true;
+        if (r == NOTHING) return at::Tensor();
+        return r >= 0 ? *call.tensors[size_t(r)] : made[size_t(-1 - r)];
     }
     void start(c10::ArrayRef<at::Tensor> read, c10::ArrayRef<at::Tensor> made) const
     {
@@ -184,7 +189,7 @@ private:
 };
 
 std::shared_mutex calls_lock;
-std::unordered_map<Words, std::shared_ptr<const Known>, HashOfWords> calls;
+auto &calls = *new std::unordered_map<Words, std::shared_ptr<const Known>, HashOfWords>; // for threads that go on at exit
 
 std::shared_ptr<const Known> find(const Words &words)
 {

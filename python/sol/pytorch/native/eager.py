@@ -232,6 +232,7 @@ class _Call:
 
 _NUMBERS = (bool, int, float, complex)
 _NOTHING = -1 << 30  # in place of a result that is not wanted
+_TRUE = _NOTHING + 1  # a result
 _BYTES = torch.empty(1, dtype=torch.uint8)
 
 
@@ -397,11 +398,6 @@ def _of_host(value: Any) -> Any:
     return single.HOST if isinstance(value, torch.device) else value
 
 
-def _go(call: _Call, known: Single) -> Any:
-    """The results of a call by its network."""
-    return _results(call, known, _run(call, known)[0])
-
-
 def _run(call: _Call, known: Single) -> tuple[list[torch.Tensor], bool]:
     """Runs a network. Returns its outputs, and whether some of them are copied into tensors with gaps."""
     n = len(call.tensors)
@@ -435,11 +431,9 @@ def _results(call: _Call, known: Single, outputs: Sequence[torch.Tensor]) -> Any
     return pytree.tree_unflatten([_result(r, call, outputs) for r in known.results], known.spec)
 
 
-def _keep(call: _Call, known: Single, outputs: Sequence[torch.Tensor]) -> None:
+def _keep(call: _Call, known: Single, outputs: Sequence[torch.Tensor], results: list[int] | None = None) -> None:
     """Tells native.cpp how the network is run, so that it does this without Python. Numbers are those of tensors among the
-    arguments."""
-    if known.net is None or not call.of.plain:
-        return
+    arguments. `results`: in place of the operator's."""
     n, inputs = len(call.given), []
     for i in known.inputs:
         if i == n:
@@ -448,16 +442,22 @@ def _keep(call: _Call, known: Single, outputs: Sequence[torch.Tensor]) -> None:
             inputs.append(i)
         else:
             return  # it was copied first
-    into = [call.place(o.target) for o in known.outputs]
-    if call.targets:
-        results = [call.place(len(call.tensors) + k) for k in range(len(call.targets))]
-    elif all(kind == "output" or value is None for kind, value in known.results):
-        results = [_NOTHING if value is None else -1 - value for _, value in known.results]
-    else:
+    results = _kept_results(call, known) if results is None else results
+    if known.net is None or results is None:
         return
+    into = [call.place(o.target) for o in known.outputs]
     used = [call.tensors[i] for i in known.inputs]
     dims = call.sized.dims if call.sized else ()
     torch.ops.sol_native.keep.default(id(known.net), used, inputs, outputs, into, results, dims)
+
+
+def _kept_results(call: _Call, known: Single) -> list[int] | None:
+    """The operator's results, as native.cpp takes them. None: they are of other kinds."""
+    if call.targets and call.of.plain:
+        return [call.place(len(call.tensors) + k) for k in range(len(call.targets))]
+    if call.of.plain and all(kind == "output" or value is None for kind, value in known.results):
+        return [_NOTHING if value is None else -1 - value for _, value in known.results]
+    return None
 
 
 def _result(result: tuple[str, Any], call: _Call, outputs: Sequence[torch.Tensor]) -> Any:
@@ -471,12 +471,17 @@ def _result(result: tuple[str, Any], call: _Call, outputs: Sequence[torch.Tensor
     return outputs[value] if kind == "output" else call.tensors[value] if kind == "argument" else value
 
 
-def _copy(source: torch.Tensor, target: torch.Tensor) -> bool:
+def _copy(target: torch.Tensor, source: torch.Tensor) -> bool:
     """Copies between tensors of one device that lie differently, or have different types. False: SOL cannot."""
     if not _can_read(source):
         return False
     if _lies_dense(target):
-        return _try(aten.copy_.default, target, source) is not None
+        call, known = _prepared(aten.copy_.default, (target, source), {})
+        if isinstance(known, str):
+            return _through_host(source, known)
+        outputs, _ = _run(call, known)
+        _keep(call, known, outputs, [_TRUE])
+        return True
     found = single.gaps(tuple(target.shape), target.stride())
     if found is None:
         return False
@@ -493,20 +498,16 @@ def _copy(source: torch.Tensor, target: torch.Tensor) -> bool:
     else:
         above = source
     base = target.as_strided((rows, *sizes), single.row_major((rows, *sizes)))
-    made = _try(torch.ops.sol_native.within.default, base, above, list(found.steps))
-    if made is None:
-        return False
-    base.copy_(made)
+    call, known = _prepared(torch.ops.sol_native.within.default, (base, above, list(found.steps)), {})
+    if isinstance(known, str):
+        return _through_host(source, known)
+    base.copy_(_results(call, known, _run(call, known)[0]))
     return True
 
 
-def _try(op: Any, *args: Any) -> Any:
-    """The result of a network; None: SOL rejects it."""
-    call, known = _prepared(op, args, {})
-    if isinstance(known, str):
-        log.debug(f"a copy from {list(args[1].shape)} goes through the host: {known}")
-        return None
-    return _go(call, known)
+def _through_host(source: torch.Tensor, why: str) -> bool:
+    log.debug(f"a copy from {list(source.shape)} goes through the host: {why}")
+    return False
 
 
 def _launches() -> Iterator[tuple[str, str, int]]:
@@ -528,7 +529,7 @@ def begin() -> list[torch.library.Library]:
     every.fallback(run, "PrivateUse3")
     some.impl("convolution_overrideable", functools.partial(run, aten.convolution_overrideable.default), "PrivateUse3")
     some.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse3")
-    ours.impl("copy", _copy, "PrivateUse1")
+    ours.impl("copy", _copy, "PrivateUse3")
     for name, overload, argument in _launches():
         torch.ops.sol_native.launch(name, overload, argument)
     for name, each in foreach.operators():

@@ -317,7 +317,7 @@ bool copy_there(const at::Tensor &from, const at::Tensor &to)
     }
     const bool plain = from.is_conj() == to.is_conj() && from.is_neg() == to.is_neg();
     if (plain && from.scalar_type() == to.scalar_type() && copy_runs(from, to)) return true;
-    return !from.is_conj() && !to.is_conj() && !from.is_neg() && !to.is_neg() && network.call(from, to);
+    return !from.is_conj() && !to.is_conj() && !from.is_neg() && !to.is_neg() && network.call(to, from);
 }
 
 at::Tensor copy_from(const at::Tensor &given, const at::Tensor &to, bool)
@@ -448,12 +448,17 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m)
 TORCH_LIBRARY(sol_native, m)
 {
     // Between tensors of one device that lie differently, or have different types (eager.py). False: it cannot.
-    m.def("copy(Tensor source, Tensor target) -> bool");
+    m.def("copy(Tensor target, Tensor source) -> bool");
     m.def("keep(int net, Tensor[] used, int[] inputs, Tensor[] made, int[] into, int[] results, int[] dims) -> ()", keep);
     m.def("become(Tensor t, Tensor data) -> ()", become);
     m.def("launch(str name, str overload, int argument) -> ()", launch);
     m.def("number(Scalar value, ScalarType type, Device device) -> Tensor", number_on); // a scalar
     m.def("within(Tensor base, Tensor source, int[] steps) -> Tensor"); // the base, with the source in its first places
+}
+
+TORCH_LIBRARY_IMPL(sol_native, PrivateUse1, m)
+{
+    m.impl("copy", torch::CppFunction::makeFromBoxedFunction<&call_operator>());
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse2, m)
