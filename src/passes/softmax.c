@@ -1,6 +1,6 @@
-/* Finds softmax and log-softmax that a model writes out, with d = x - max x: exp(d) / sum exp(d), and d - log(sum exp(d)).
- * Each becomes one layer, which reads x once less and which the attention pass knows. Its gradient is the same: what goes
- * through the maximum cancels. */
+/* Finds softmax and log-softmax that a model writes out, with d = x - max x: exp(d) / sum exp(d), and d - log(sum
+ * exp(d)). Each becomes one layer, which reads x once less and which the attention pass knows. Its gradient is the
+ * same: what goes through the maximum cancels. */
 #include "passes/passes.h"
 
 #include <math.h>
