@@ -28,7 +28,7 @@ def register_layer(
     doc: str = "",
     source: str | None = None,
     symbol: str | None = None,
-    objects: Sequence[str | Path] = (),
+    objects: str | Path | Sequence[str | Path] = (),
     function: Any = None,
     replace: bool = False,
 ) -> None:
@@ -64,7 +64,7 @@ def register_layer(
         gradient,
         source,
         symbol,
-        "\n".join(map(str, objects)) or None,
+        "\n".join(map(str, paths)) or None,
         address,
         replace,
     )

@@ -335,7 +335,7 @@ def registered_objects(folder, flags=("-fPIC",)):
     sol.register_layer(
         "extest::stored_gradient",
         "x:f32[A..] d_y:f32[A..] -> d_x:f32[A..]",
-        objects=[folder / "cube.o"],
+        objects=folder / "cube.o",
         symbol="cube_gradient",
         **given,
     )
