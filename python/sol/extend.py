@@ -56,6 +56,7 @@ def register_layer(
     if source is not None and source.endswith(".c") and "\n" not in source:
         source = Path(source).read_text()
     address = _address(function)
+    paths = [objects] if isinstance(objects, str | Path) else objects
     _core.register_layer(
         name,
         definition,
