@@ -39,6 +39,10 @@ struct sol_layer_def {
     const char *source, *symbol;
     sol_layer_function *function;
     int replace; /* 1: a layer of this name that was registered before is replaced for graphs to come */
+    /* In place of `source`: paths of object files and static libraries, one a line, that define `symbol`. They are
+     * linked into a shared object for this process, so they are position-independent (-fPIC), and into deployed
+     * libraries. NULL: none. */
+    const char *objects;
 };
 /* Adds a kind of layer to a context: sol_graph_layer, sol_graph_parse and all frontends find it by its name. Texts are
  * copied. The same layer may be registered again. Errors: INVALID (a name without a namespace, or that is taken; a

@@ -215,6 +215,7 @@ def register_layer(
     gradient: str | None,
     source: str | None,
     symbol: str | None,
+    objects: str | None,
     address: int,
     replace: bool,
 ) -> None: ...

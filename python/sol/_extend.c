@@ -12,8 +12,8 @@ static PyObject *register_layer(PyObject *self, PyObject *args)
     struct sol_layer_def d = {.size = sizeof d};
     unsigned long long function;
     (void)self;
-    if (!PyArg_ParseTuple(args, "sszzzzzKp", &d.name, &d.definition, &d.attributes, &d.doc, &d.gradient, &d.source,
-                          &d.symbol, &function, &d.replace))
+    if (!PyArg_ParseTuple(args, "sszzzzzzKp", &d.name, &d.definition, &d.attributes, &d.doc, &d.gradient, &d.source,
+                          &d.symbol, &d.objects, &function, &d.replace))
         return NULL;
     const uintptr_t address = (uintptr_t)function;
     memcpy(&d.function, &address, sizeof address);
@@ -362,7 +362,7 @@ static PyObject *register_onnx(PyObject *self, PyObject *args)
 
 static PyMethodDef functions[] = {
     {"register_layer", register_layer, METH_VARARGS,
-     "register_layer(name, definition, attributes, doc, gradient, source, symbol, address, replace)"},
+     "register_layer(name, definition, attributes, doc, gradient, source, symbol, objects, address, replace)"},
     {"register_pass", register_pass, METH_VARARGS, "register_pass(name, place, function, replace)"},
     {"register_onnx", register_onnx, METH_VARARGS, "register_onnx(domain, operator, function)"},
     {"load_extension", load_extension, METH_VARARGS, "load_extension(path): a plug-in with layers and passes"},

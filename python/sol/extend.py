@@ -28,6 +28,7 @@ def register_layer(
     doc: str = "",
     source: str | None = None,
     symbol: str | None = None,
+    objects: str | Path | Sequence[str | Path] = (),
     function: Any = None,
     replace: bool = False,
 ) -> None:
@@ -42,18 +43,32 @@ def register_layer(
                 is registered as NAME_gradient. It reads tensors of the layer and d_y, the gradient of y, and makes d_x
     source      C text that defines the function `symbol`: int32_t symbol(void *const *tensors, const int64_t *numbers,
                 const double *reals). A path to a .c file is read. The compiler's errors are raised here
-    function    the function itself: of ctypes, or an address. Libraries that sol.deploy makes need the source
+    objects     in place of the source: object files (-fPIC) and static libraries that define `symbol`. They are linked for this process
+                and into libraries that sol.deploy makes
+    function    the function itself: of ctypes, or an address. Libraries that sol.deploy makes need the source or objects
     replace     a layer of this name may be registered already; models that were optimized before keep the old one
 
     The same layer may be registered again. Raises sol.InvalidError with the line and column of what cannot be read.
     """
     if isinstance(gradient, str) and "->" in gradient:
-        _core.register_layer(f"{name}_gradient", gradient, attributes, "", None, None, None, 0, replace)
+        _core.register_layer(f"{name}_gradient", gradient, attributes, "", None, None, None, None, 0, replace)
         gradient = f"{name}_gradient"
     if source is not None and source.endswith(".c") and "\n" not in source:
         source = Path(source).read_text()
     address = _address(function)
-    _core.register_layer(name, definition, attributes, doc, gradient, source, symbol, address, replace)
+    paths = [objects] if isinstance(objects, str | Path) else objects
+    _core.register_layer(
+        name,
+        definition,
+        attributes,
+        doc,
+        gradient,
+        source,
+        symbol,
+        "\n".join(map(str, paths)) or None,
+        address,
+        replace,
+    )
     _kept.append(function)
 
 

@@ -78,7 +78,14 @@ sol_status build_kernels(struct sol_ctx *ctx, struct arena *a, const struct code
 struct function_source {
     const char *name; /* for messages */
     const char *source, *symbol;
+    const char *objects; /* what defines the symbol that `source` declares: paths, one a line; NULL: nothing */
 };
+/* Object files in place of a source: makes their paths absolute and a source that declares `symbol` and names their
+ * contents, so that it differs where they do. Errors: IO (a file that cannot be read). */
+sol_status function_declare(struct sol_ctx *ctx, struct arena *a, struct function_source *f);
+/* Appends the paths of `objects` to the words of a command. */
+typedef VECTOR(const char *) words;
+void function_link(struct arena *a, const char *objects, words *argv);
 sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct function_source *f, void **out_function);
 
 /* cache.c: a fact about this machine that is determined once: the cached text for `name`, otherwise the result of

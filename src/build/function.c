@@ -3,13 +3,14 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct making {
     struct sol_ctx *ctx;
     struct arena *arena;
     const struct compiler *cc;
-    const char *name;
+    const struct function_source *of;
 };
 
 /* Compiles and links `text` in a folder of its own. */
@@ -25,27 +26,33 @@ static sol_status run_compiler(const struct making *m, const char *folder, const
         text_add(&t, at, next ? (size_t)(next - at) : strlen(at));
         if (next) next += strlen(folder) + 1;
     }
-    return ctx_fail(m->ctx, SOL_ERR_COMPILER, "layer %s: compiler '%s' rejected its source (%s):\n%.1500s", m->name,
-                    m->cc->path, compiler_ended(m->arena, exit), t.at ? t.at : "");
+    return ctx_fail(m->ctx, SOL_ERR_COMPILER, "layer %s: compiler '%s' rejected its %s (%s):\n%.1500s", m->of->name,
+                    m->cc->path, m->of->objects ? "objects" : "source", compiler_ended(m->arena, exit),
+                    t.at ? t.at : "");
 }
 
 static sol_status make_object(void *user, const char *text, const void **out_data, size_t *out_bytes)
 {
     const struct making *m = user;
     const char *folder = folder_temporary(m->arena);
-    if (!folder) return ctx_fail(m->ctx, SOL_ERR_IO, "layer %s: no place to compile its source", m->name);
+    if (!folder) return ctx_fail(m->ctx, SOL_ERR_IO, "layer %s: no place to compile its source", m->of->name);
     const char *source = arena_printf(m->arena, "%s/source.c", folder),
                *object = arena_printf(m->arena, "%s/o.so", folder);
-    const char *argv[COMPILER_MAX_FLAGS + 8] = {m->cc->path, "-shared"};
-    int n = 2;
-    for (int i = 0; m->cc->flags[i]; i++) argv[n++] = m->cc->flags[i];
-    argv[n++] = source;
-    argv[n++] = "-o";
-    argv[n++] = object;
-    argv[n++] = "-lm";
+    words argv = {0};
+    PUSH(m->arena, argv, m->cc->path);
+    PUSH(m->arena, argv, "-shared");
+    for (int i = 0; m->cc->flags[i]; i++) PUSH(m->arena, argv, m->cc->flags[i]);
+    PUSH(m->arena, argv, source);
+    function_link(m->arena, m->of->objects, &argv);
+    if (m->of->objects) PUSH(m->arena, argv, "-Wl,-z,defs"); /* what is missing is named now, not when it is called */
+    PUSH(m->arena, argv, "-o");
+    PUSH(m->arena, argv, object);
+    PUSH(m->arena, argv, "-lm");
+    PUSH(m->arena, argv, NULL);
     char *data = NULL;
-    sol_status status = file_write(m->ctx, source, text, strlen(text));
-    if (!status) status = run_compiler(m, folder, argv);
+    sol_status status = ctx_check(m->ctx);
+    if (!status) status = file_write(m->ctx, source, text, strlen(text));
+    if (!status) status = run_compiler(m, folder, argv.at);
     if (!status) status = file_read(m->ctx, m->arena, object, &data, out_bytes);
     *out_data = data;
     folder_remove(folder);
@@ -77,6 +84,41 @@ static bool mentions(const char *source, const char *symbol)
     return false;
 }
 
+/* -- objects */
+
+void function_link(struct arena *a, const char *objects, words *argv)
+{
+    for (const char *at = objects, *end; at && *at; at = *end ? end + 1 : end) {
+        end = strchrnul(at, '\n');
+        if (end > at) PUSH(a, *argv, arena_printf(a, "%.*s", (int)(end - at), at));
+    }
+}
+
+sol_status function_declare(struct sol_ctx *ctx, struct arena *a, struct function_source *f)
+{
+    words paths = {0};
+    struct text all = text_new(a);
+    struct digest d;
+    char hex[33];
+    function_link(a, f->objects, &paths);
+    digest_init(&d, NULL);
+    for (int i = 0; i < paths.n; i++) {
+        char *data, *whole = realpath(paths.at[i], NULL);
+        size_t bytes;
+        text_put(&all, "%s%s", i ? "\n" : "", whole ? whole : paths.at[i]);
+        free(whole);
+        const sol_status status = file_read(ctx, a, paths.at[i], &data, &bytes);
+        if (status) return ctx_where(ctx, status, "layer %s: objects: ", f->name);
+        digest_add(&d, data, bytes);
+    }
+    digest_hex(&d, hex);
+    f->objects = all.at;
+    f->source = arena_printf(
+        a, "/* from objects %s */\nint32_t %s(void *const *tensors, const int64_t *numbers, const double *reals);", hex,
+        f->symbol);
+    return ctx_check(ctx);
+}
+
 sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct function_source *f, void **out_function)
 {
     struct compiler cc;
@@ -87,13 +129,13 @@ sol_status build_function(struct sol_ctx *ctx, struct arena *a, const struct fun
     if (!status && !cc.path) status = compiler_missing(ctx, &cc);
     cache_close(&c);
     TRY(status);
-    struct making m = {ctx, a, &cc, f->name};
+    struct making m = {ctx, a, &cc, f};
     const struct code_request r = {
         .device = native.device, .arch = cc.id, .extension = "c", .make = make_object, .user = &m};
     const char *text = with_pointer(a, f->source, f->symbol);
     struct code_blob code;
     status = build_code(ctx, a, &r, text, &code);
-    if (status == SOL_ERR_COMPILER && !mentions(f->source, f->symbol))
+    if (status == SOL_ERR_COMPILER && !f->objects && !mentions(f->source, f->symbol))
         return ctx_fail(ctx, status, "layer %s: symbol: its source defines no function '%s'", f->name, f->symbol);
     TRY(status);
     char hex[33]; /* names what is mapped: the loader knows libraries by their names */

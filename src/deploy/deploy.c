@@ -170,12 +170,20 @@ static sol_status training(struct deploy *d)
 /* A library contains no pointer into this process. */
 static sol_status check_functions(struct deploy *d)
 {
-    for (const struct sol_layer *l = d->g->first; l; l = l->next)
-        if (l->def->function && !l->def->function->source)
+    for (const struct sol_layer *l = d->g->first; l; l = l->next) {
+        const struct layer_function *f = l->def->function;
+        if (f && f->objects && d->target == DEPLOY_SOURCE)
+            return ctx_fail(
+                d->ctx, SOL_ERR_UNSUPPORTED,
+                "deploy: layer '%s' (%s) is in object files: target source: not supported; choose shared_lib "
+                "or static_lib",
+                l->name, l->def->name);
+        if (f && !f->source)
             return ctx_fail(
                 d->ctx, SOL_ERR_UNSUPPORTED,
                 "deploy: layer '%s' (%s) is a function without its source; register it with `source` and `symbol`",
                 l->name, l->def->name);
+    }
     return SOL_OK;
 }
 

@@ -34,8 +34,6 @@ const char *deploy_tool(const struct deploy *d, const char *name)
 
 /* -- compiling */
 
-typedef VECTOR(const char *) words;
-
 static const char *object_of(struct deploy *d, int i)
 {
     return arena_printf(d->arena, "%s/%d.o", d->work, i);
@@ -110,6 +108,7 @@ static sol_status compile_all(struct deploy *d)
 static void push_objects(struct deploy *d, words *argv)
 {
     for (int i = 0; i < d->sources.n; i++) PUSH(d->arena, *argv, object_of(d, i));
+    for (int i = 0; i < d->functions.n; i++) function_link(d->arena, d->functions.at[i]->objects, argv);
 }
 
 static sol_status link_shared(struct deploy *d)

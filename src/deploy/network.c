@@ -341,6 +341,7 @@ static sol_status write_functions(struct deploy *d)
 {
     for (int i = 0; i < d->functions.n; i++) {
         const struct layer_function *f = d->functions.at[i];
+        if (f->objects) continue;
         const char *file = arena_printf(d->arena, "%s_%s.c", d->keys.lib_name, f->symbol);
         deploy_add_source(d, file, NULL);
         TRY(deploy_write(d, d->work, file, arena_printf(d->arena, "#include <stdint.h>\n\n%s\n", f->source)));

@@ -65,6 +65,7 @@ struct layer_def {
 struct layer_function {
     sol_layer_function *run;
     const char *source, *symbol; /* C text that defines it, and its name there; NULL: there is only the function */
+    const char *objects; /* absolute paths of what defines it, one a line; `source` then declares it. NULL: none */
 };
 struct layer_bound {
     const struct loops *loops; /* OPAQUE: tensors only, no statements */

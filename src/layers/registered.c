@@ -205,7 +205,8 @@ static sol_status fill_in(struct sol_ctx *ctx, struct arena *a, const struct sol
     TRY(check_attributes(ctx, def));
     if (!function) return ctx_check(ctx);
     struct layer_function *f = NEW(a, struct layer_function);
-    *f = (struct layer_function){from->function, arena_strdup(a, from->source), arena_strdup(a, from->symbol)};
+    *f = (struct layer_function){from->function, arena_strdup(a, from->source), arena_strdup(a, from->symbol),
+                                 arena_strdup(a, from->objects)};
     def->function = f;
     def->describe = describe_function;
     TRY(check_function(ctx, def));

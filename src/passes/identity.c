@@ -31,8 +31,8 @@ static struct sol_tensor *neutral(const struct sol_layer *l)
         const char *name;
         double right;
         bool commutes;
-    } rows[] = {{"add", 0, true}, {"sub", 0, false}, {"mul", 1, true}, {"div", 1, false}, {"pow", 1, false},
-                {"max", -INFINITY, true}, {"min", INFINITY, true}};
+    } rows[] = {{"add", 0, true},  {"sub", 0, false},        {"mul", 1, true},       {"div", 1, false},
+                {"pow", 1, false}, {"max", -INFINITY, true}, {"min", INFINITY, true}};
     if (is_kind(l, "stop")) return l->in[0]; /* gradients exist by now */
     for (int i = 0; i < COUNT_OF(rows); i++) {
         if (!is_kind(l, rows[i].name) || l->nin != 2) continue;

@@ -1,6 +1,6 @@
-/* Finds softmax and log-softmax that a model writes out, with d = x - max x: exp(d) / sum exp(d), and d - log(sum exp(d)).
- * Each becomes one layer, which reads x once less and which the attention pass knows. Its gradient is the same: what goes
- * through the maximum cancels. */
+/* Finds softmax and log-softmax that a model writes out, with d = x - max x: exp(d) / sum exp(d), and d - log(sum
+ * exp(d)). Each becomes one layer, which reads x once less and which the attention pass knows. Its gradient is the
+ * same: what goes through the maximum cancels. */
 #include "passes/passes.h"
 
 #include <math.h>
@@ -11,13 +11,14 @@ struct rows {
     int axis, logs;                 /* logs: how many logarithms were taken */
 };
 
-/* t without what changes no element: NULL if it changes some. `fixed`: nor need a gradient go through it. */
+/* The operand of a layer whose result has the same elements in order; NULL: they differ. `fixed`: the gradient does not
+ * matter, so it may end here. */
 static struct sol_tensor *same_elements(const struct sol_layer *l, bool fixed)
 {
     double v;
     if (is_kind(l, "Reshape") || (fixed && is_kind(l, "stop"))) return l->in[0];
     for (int i = 0; i < 2 && fixed && is_kind(l, "max"); i++)
-        if (known_scalar(l->in[i], &v) && v == -INFINITY) return l->in[1 - i];
+        if (known_scalar(l->in[i], &v) && v == -INFINITY && same_shape(l->in[1 - i], l->out[0])) return l->in[1 - i];
     return NULL;
 }
 

@@ -123,3 +123,17 @@ input %0:f32[4 5] "x"
 output %5 "y"
 output %3 "e"
 --> same
+
+== not: a maximum that -inf broadcasts to the columns of a square
+pass softmax dead
+graph "t"
+input %0:f32[5 5] "x"
+const %1:f32[5 1] = splat -inf
+%2 = Max(%0) axes=[1]
+%3 = max(%1, %2)
+%4 = sub(%0, %3)
+%5 = exp(%4)
+%6 = Sum(%5) axes=[1] keep=1
+%7 = div(%5, %6)
+output %7 "y"
+--> same

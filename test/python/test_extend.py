@@ -326,6 +326,90 @@ def test_deploying_a_function_without_source(tmp_path):
         sol.deploy(lambda x: torch.ops.extest.pointer(x), "shared_lib", {"path": str(tmp_path)}, torch.ones(3))
 
 
+def registered_objects(folder, flags=("-fPIC",)):
+    """cube in a static library, its gradient in an object file, registered as extest::stored."""
+    (folder / "cube.c").write_text("#include <stdint.h>\n" + CUBE)
+    subprocess.run(["cc", "-O2", *flags, "-c", folder / "cube.c", "-o", folder / "cube.o"], check=True)
+    subprocess.run(["ar", "rcs", folder / "libcube.a", folder / "cube.o"], check=True)
+    given = {"attributes": "s=1.0", "replace": True}
+    sol.register_layer(
+        "extest::stored_gradient",
+        "x:f32[A..] d_y:f32[A..] -> d_x:f32[A..]",
+        objects=folder / "cube.o",
+        symbol="cube_gradient",
+        **given,
+    )
+    sol.register_layer(
+        "extest::stored",
+        "x:f32[A..] -> y:f32[A..]",
+        objects=[folder / "libcube.a"],
+        symbol="cube",
+        gradient="extest::stored_gradient",
+        **given,
+    )
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("objects")
+    registered_objects(folder)
+    torch.library.define("extest::stored", "(Tensor x) -> Tensor")
+    torch.library.impl("extest::stored", "default", lambda x: x**3)
+    torch.library.register_fake("extest::stored", torch.empty_like)
+
+    class Stored(torch.nn.Module):
+        def forward(self, x):
+            return torch.ops.extest.stored(torch.ops.extest.softclip(x, 1.5))
+
+    return Stored()
+
+
+def test_functions_in_object_files(stored):
+    x = torch.randn(3, 6, requires_grad=True)
+    y = sol.optimize(stored.train(), x)(x)
+    y.sum().backward()
+    z = x.detach().double().requires_grad_()
+    want = (1.5 * torch.tanh(z / 1.5)) ** 3
+    want.sum().backward()
+    torch.testing.assert_close(y.double(), want, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(x.grad.double(), z.grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["shared_lib", "static_lib"])
+def test_deployed_with_object_files(stored, tmp_path, target):
+    x = torch.randn(3, 6)
+    sol.deploy(stored.eval(), target, {"path": str(tmp_path), "lib_name": "libnet", "func_name": "net"}, x)
+    library = tmp_path / "libnet.so"
+    if target == "static_lib":
+        whole = ["-Wl,--whole-archive", tmp_path / "libnet.a", "-Wl,--no-whole-archive", "-lm", "-pthread"]
+        subprocess.run(["cc", "-shared", "-o", library, *whole], check=True)
+    y = ctypes.POINTER(ctypes.c_float)()
+    ctypes.CDLL(str(library)).net(None, ctypes.c_void_p(x.data_ptr()), ctypes.byref(y))
+    np.testing.assert_allclose(
+        np.ctypeslib.as_array(y, (3, 6)), ((1.5 * torch.tanh(x / 1.5)) ** 3).numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_bad_object_files(stored, tmp_path):
+    def bad(error, match, **given):
+        with pytest.raises(error, match=match):
+            sol.register_layer("extest::bad", "x:f32[A] -> y:f32[A]", **given)
+
+    bad(sol.FileError, r"layer extest::bad: objects: .*nowhere\.o", objects=[tmp_path / "nowhere.o"], symbol="f")
+    bad(sol.InvalidError, "expected a source or objects, got both", objects=["a.o"], source="x", symbol="f")
+    bad(sol.InvalidError, "the name of the function in its objects", objects=["a.o"])
+    (tmp_path / "empty.c").write_text("int other(void) { return 0; }")
+    subprocess.run(["cc", "-fPIC", "-c", tmp_path / "empty.c", "-o", tmp_path / "empty.o"], check=True)
+    bad(
+        sol.CompilerError,
+        "(?s)rejected its objects.*undefined.*nosuch",
+        objects=[tmp_path / "empty.o"],
+        symbol="nosuch",
+    )
+    with pytest.raises(sol.UnsupportedError, match="is in object files: target source: not supported; choose"):
+        sol.deploy(stored.eval(), "source", {"path": str(tmp_path)}, torch.ones(3))
+
+
 # -- ONNX
 
 

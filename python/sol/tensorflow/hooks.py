@@ -105,7 +105,9 @@ def _by_example(inner: Any, training: bool) -> bool:
     if inner.activity_regularizer is not None:
         return False
     over_batch = isinstance(inner, layers.BatchNormalization | layers.SpectralNormalization)
-    draws = place.startswith(_DRAWS) or getattr(inner, "dropout", 0) or getattr(inner, "recurrent_dropout", 0)
+    draws = place.startswith(_DRAWS) or bool(
+        getattr(inner, "dropout", False) or getattr(inner, "recurrent_dropout", False)
+    )
     return not training or not (over_batch or draws)
 
 

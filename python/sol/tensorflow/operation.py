@@ -125,7 +125,9 @@ class Family:
         self._ready: set[Any] = set()
         self._pending = read if self._open and self.fixed is None else None
         self._function = tf.function(self._results, input_signature=list(self.specs), autograph=False)
-        self._function._omit_frequent_tracing_warning = True  # TensorFlow counts traces of all families as those of one function
+        self._function._omit_frequent_tracing_warning = (
+            True  # TensorFlow counts traces of all families as those of one function
+        )
 
     @property
     def trainable(self) -> list[Any]:
