@@ -129,8 +129,8 @@ static int tile_step(const struct blocking *b, const struct sizes *sizes, int ax
     return 1;
 }
 
-/* Prints how many lines of the next panel a tile of this block prefetches in an unrolled step. A pixel that is alone has
- * no time for it: it waits for the weights of this panel. */
+/* Prints how many lines of the next panel a tile of this block prefetches in an unrolled step. A pixel that is alone
+ * has no time for it: it waits for the weights of this panel. */
 static void fetch_of_block(const struct blocking *b, const struct sizes *sizes, struct text *out)
 {
     const char *tiles = "", *pixels = "";

@@ -181,8 +181,8 @@ static double far_results(const struct target *t, const struct problem *p)
 }
 
 /* The ns of reading an input that the layer before cannot have left in L2: parameters, which are there as little as
- * weights are, and what no cache holds as a whole. The rows of the latter are far apart, which is slower than the stream
- * of packed weights. */
+ * weights are, and what no cache holds as a whole. The rows of the latter are far apart, which is slower than the
+ * stream of packed weights. */
 static double far_input(const struct target *t, const struct problem *p)
 {
     const double bytes = (double)size_about(loops_elements(&p->loops->tensors.at[p->a.tensor])) * p->bytes;

@@ -145,3 +145,53 @@ def test_out_of_memory(train):
         with pytest.raises(sol.Error, match=r"Scores.*: a tensor would be larger than 2\^47 bytes"):
             model(torch.zeros(2, 1 << 23, 4, requires_grad=train))
         assert torch.allclose(model(small), Scores()(small), rtol=1e-4, atol=1e-3)
+
+
+def routed(layers, x):
+    """Each expert takes the rows that are routed to it: as many as data says."""
+    made = torch.zeros_like(x)
+    choice = layers[0](x).argmax(-1)
+    for n, expert in enumerate(layers[1:]):
+        rows = torch.where(choice == n)[0]
+        made = made.index_add(0, rows, expert(x[rows]))
+    return made
+
+
+def spectrum(layers, x):
+    power = torch.stft(x, 16, 4, 16, torch.hann_window(16, dtype=x.dtype), return_complex=True).abs().pow(2)
+    return layers[0]((power + 1e-3).log().transpose(1, 2))
+
+
+def messages(layers, nodes, ends, kinds):
+    """len() takes the number of edges as a number of Python, which is that of the kinds of edges, too."""
+    made = layers[0](torch.cat([nodes[ends[0]], kinds], 1))
+    count = torch.zeros(len(nodes), 1).index_add(0, ends[1], torch.ones(len(made), 1))
+    return torch.zeros_like(nodes).index_add(0, ends[1], made) / count.clamp(min=1), torch.cat([made, kinds], 1)
+
+
+OTHERS = {
+    "routed": (lambda: Made(routed, *(nn.Linear(6, 6) for _ in range(3))), lambda n: (torch.randn(n, 6),), 7),
+    "spectrum": (lambda: Made(spectrum, nn.Linear(9, 5)), lambda n: (torch.randn(2, 9 * n),), 5),
+    "messages": (
+        lambda: Made(messages, nn.Linear(8, 5)),
+        lambda n: (torch.randn(4, 5), torch.randint(4, (2, n)), torch.randn(n, 3)),
+        9,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_gradients_in_eval_mode(name):
+    """Sizes that data sets, of complex numbers, and that Python takes as numbers."""
+    torch.manual_seed(0)
+    make, data, example = OTHERS[name]
+    model = make().eval()
+    optimized = sol.optimize(copy.deepcopy(model), *data(example), vdims=True)
+    for n in (example, example + 4, 4):
+        args = data(n)
+        for a, b in zip(gradients(optimized, args), gradients(model, args), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)
+        for a, b in zip(results(optimized, args), results(model, args), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)
+    if name == "spectrum":
+        assert len(optimized._sol.programs) <= 3  # inference and training; a length of its own for the shortest

@@ -132,6 +132,7 @@ class Program:
             or exported.effects
             or t.random
             or t.checks
+            or self.found  # results follow that the network sets
             or self.hosted.steps
             or any(m.training for m in root.modules())
         )

@@ -68,8 +68,10 @@ class Shaped:
 
     __slots__ = ("_offset", "_strides", "device", "dtype", "shape")
 
-    def __init__(self, t: torch.Tensor, shape: tuple[Any, ...], strides: tuple[Any, ...], offset: Any) -> None:
-        self.dtype, self.device = t.dtype, t.device
+    def __init__(
+        self, t: Any, shape: tuple[Any, ...], strides: tuple[Any, ...], offset: Any, dtype: torch.dtype | None = None
+    ) -> None:
+        self.dtype, self.device = dtype or t.dtype, t.device
         self.shape, self._strides, self._offset = shape, strides, offset
 
     @property

@@ -82,10 +82,11 @@ class _Env(ShapeEnv):
         return dataclasses.replace(self.place(), converted=self._converts)
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        before = self.replacements.get(a)  # a symbol that it equals: if that is fixed meanwhile, for the same reason
         super()._set_replacement(a, tgt, msg)
         found = self.replacements.get(a)
         if isinstance(found, sympy.Integer) and a not in self.causes:
-            self.causes[a] = self._cause()
+            self.causes[a] = self.causes.get(before) or self._cause()
 
     def _evaluate_expr(self, orig_expr: sympy.Basic, *args: Any, **kwargs: Any) -> sympy.Basic:
         outer = self._converts

@@ -133,7 +133,9 @@ def _real_out(out: Any) -> Any:
     """PyTorch's description of a result, for one of its parts."""
     if isinstance(out, list | tuple):
         return type(out)(map(_real_out, out))
-    if isinstance(out, torch.Tensor | Shaped) and out.is_complex():
+    if isinstance(out, Shaped) and out.is_complex():
+        return Shaped(out, out.shape, out.stride(), out.storage_offset(), REAL[out.dtype])
+    if isinstance(out, torch.Tensor) and out.is_complex():
         return torch.empty(out.shape, dtype=REAL[out.dtype], device="meta")
     return out
 
