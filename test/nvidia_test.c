@@ -157,7 +157,7 @@ static void test_tensors_and_stream_of_a_framework(void **state)
     struct sol_graph *g;
     struct sol_net *net;
     struct sol_params *params;
-    struct sol_heap *h;
+    struct sol_heap *h = NULL;
     struct sol_heap_counts before, after;
     float x[24], w[30], y[20], want;
     uint64_t at[3];
