@@ -1,6 +1,7 @@
 /* The device nvidia on a double of libcuda (test/nvidia): what only its type offers, a framework's stream, and what a
  * failure in the middle of commands says. */
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,9 +123,92 @@ static void test_a_rejected_command(void **state)
     place_close(&p);
 }
 
+/* A framework with a stream and memory of its own, which writes the inputs of a network and reads its output. */
+struct framework {
+    int (*Push)(void *), (*Create)(void **, unsigned), (*Wait)(void *), (*Destroy)(void *);
+    int (*Alloc)(uint64_t *, size_t), (*Free)(uint64_t);
+    int (*Write)(uint64_t, const void *, size_t, void *), (*Read)(void *, uint64_t, size_t, void *);
+    void *stream;
+    uint64_t memory[3];
+};
+
+static struct framework framework_open(void)
+{
+    struct framework f;
+    static int context;
+    *(void **)&f.Push = function("cuCtxPushCurrent_v2");
+    *(void **)&f.Create = function("cuStreamCreate");
+    *(void **)&f.Wait = function("cuStreamSynchronize");
+    *(void **)&f.Destroy = function("cuStreamDestroy_v2");
+    *(void **)&f.Alloc = function("cuMemAlloc_v2");
+    *(void **)&f.Free = function("cuMemFree_v2");
+    *(void **)&f.Write = function("cuMemcpyHtoDAsync_v2");
+    *(void **)&f.Read = function("cuMemcpyDtoHAsync_v2");
+    assert_int_equal(f.Push(&context), 0);
+    assert_int_equal(f.Create(&f.stream, 0), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(f.Alloc(&f.memory[i], 256), 0);
+    return f;
+}
+
+static void test_tensors_and_stream_of_a_framework(void **state)
+{
+    static const char text[] = "graph \"n\"\ninput %0:f32[4 6] \"x\"\nparam %1:f32[5 6] \"w\"\n"
+                               "%2 = Linear(%0, %1)\n%3 = tanh(%2)\noutput %3 \"y\"\n";
+    struct sol_graph *g;
+    struct sol_net *net;
+    struct sol_params *params;
+    struct sol_heap *h = NULL;
+    struct sol_heap_counts before, after;
+    float x[24], w[30], y[20], want;
+    uint64_t at[3];
+    (void)state;
+    assert_int_equal(setenv("SOL_CUDA_DOUBLE", "delay=2000", 1), 0);
+    struct framework f = framework_open();
+    assert_int_equal(sol_config_set(ctx, "device::options", "nvidia.libcuda=" DOUBLE ",nvidia.nvrtc=" DOUBLE), SOL_OK);
+    if (sol_graph_parse(ctx, text, &g) || sol_graph_resident(g, "nvidia:0") || sol_compile(ctx, g, &net) ||
+        sol_heap_open(ctx, "nvidia:0", &h) || sol_params_create(net, &params))
+        fail_msg("%s", sol_error(ctx));
+    if (sol_heap_follow(h, f.stream)) fail_msg("%s", sol_error(ctx));
+    for (int i = 0; i < 30; i++) w[i] = (float)(i % 7 - 3) / 8;
+    assert_int_equal(f.Write(f.memory[1], w, sizeof w, f.stream), 0);
+    assert_int_equal(sol_heap_adopt(h, f.memory[1], sizeof w, &at[1]), SOL_OK);
+    assert_int_equal(sol_params_set(params, 0, (void *)(uintptr_t)at[1]), SOL_OK);
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < 24; i++) x[i] = (float)((i + round) % 5 - 2) / 4;
+        assert_int_equal(f.Write(f.memory[0], x, sizeof x, f.stream), 0);
+        assert_int_equal(sol_heap_adopt(h, f.memory[0], sizeof x, &at[0]), SOL_OK);
+        assert_int_equal(sol_heap_adopt(h, f.memory[2], sizeof y, &at[2]), SOL_OK);
+        sol_heap_counts(h, &before);
+        if (sol_net_run(net, params, (const void *[]){(void *)(uintptr_t)at[0]}, (void *[]){(void *)(uintptr_t)at[2]},
+                        1))
+            fail_msg("%s", sol_error(ctx));
+        sol_heap_free(h, at[0]);
+        sol_heap_free(h, at[2]);
+        sol_heap_counts(h, &after);
+        assert_true(after.waits == before.waits && after.writes == before.writes && after.copies == before.copies);
+        assert_false(round && sol_heap_idle(h)); /* the call has not waited */
+        assert_int_equal(f.Read(y, f.memory[2], sizeof y, f.stream), 0);
+        assert_int_equal(f.Wait(f.stream), 0);
+        for (int i = 0; i < 20; i++) {
+            want = 0;
+            for (int k = 0; k < 6; k++) want += x[i / 5 * 6 + k] * w[i % 5 * 6 + k];
+            assert_true(fabsf(tanhf(want) - y[i]) < 1e-6f);
+        }
+    }
+    assert_int_equal(sol_heap_follow(h, NULL), SOL_OK);
+    sol_params_destroy(params);
+    sol_net_destroy(net);
+    sol_graph_destroy(g);
+    assert_int_equal(f.Read(y, f.memory[2], sizeof y, f.stream), 0); /* its memory is still there */
+    assert_int_equal(f.Wait(f.stream), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(f.Free(f.memory[i]), 0);
+    assert_int_equal(f.Destroy(f.stream), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_framework_s_stream),
-                                       cmocka_unit_test(test_a_rejected_command)};
+                                       cmocka_unit_test(test_a_rejected_command),
+                                       cmocka_unit_test(test_tensors_and_stream_of_a_framework)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

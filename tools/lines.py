@@ -23,7 +23,13 @@ DEVICES: dict[str, tuple[list[str], str]] = {
         r"opencl|FLAVOUR_opencl",
     ),
     "nvidia": (
-        ["src/device/nvidia.c", "src/device/nvidia_compile.c", "src/device/nvidia_graph.c", "src/device/cuda.h", "src/build/cuda.cu"],
+        [
+            "src/device/nvidia.c",
+            "src/device/nvidia_compile.c",
+            "src/device/nvidia_graph.c",
+            "src/device/cuda.h",
+            "src/build/cuda.cu",
+        ],
         r"nvidia|cuda",
     ),
     "ve": (

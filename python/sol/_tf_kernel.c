@@ -7,10 +7,11 @@
 
 #include "_tf_device.h"
 
-enum { MOST_OPERANDS = 64 };
+enum { MOST_OPERANDS = 64, LISTS = 256 };
 
 struct known { /* a network, and the operands that it is for; never changed */
     struct known *next;
+    uint64_t hash; /* of the key */
     size_t bytes;
     char *key;
     PyObject *net; /* None: nothing has elements */
@@ -22,9 +23,12 @@ struct known { /* a network, and the operands that it is for; never changed */
     int64_t dims[MOST_VARY];
 };
 
+struct table { /* lists of networks, by the hash of their keys; they only grow, so readers need no lock */
+    _Atomic(struct known *) list[LISTS];
+};
 struct kernel {
-    PyObject *node; /* the NodeDef, as bytes */
-    _Atomic(struct known *) known;
+    PyObject *node;                /* the NodeDef, as bytes */
+    _Atomic(struct table *) table; /* NULL: it has not run */
 };
 
 static PyObject *maker; /* make(node, device, operands) -> (net, which operands, outputs, sizes) */
@@ -40,6 +44,7 @@ struct call {
     bool host[MOST_OPERANDS];
     char *key;
     size_t bytes;
+    uint64_t hash;
 };
 
 static bool failed(const struct call *e)
@@ -53,6 +58,19 @@ static void add(struct call *e, const void *data, size_t bytes)
 {
     if (bytes) memcpy(e->key + e->bytes, data, bytes);
     e->bytes += bytes;
+}
+
+/* FNV-1a, with words in place of bytes. */
+static uint64_t hash_of(const char *data, size_t bytes)
+{
+    uint64_t h = 0xcbf29ce484222325u, w;
+    for (; bytes >= sizeof w; data += sizeof w, bytes -= sizeof w) {
+        memcpy(&w, data, sizeof w);
+        h = (h ^ w) * 0x100000001b3u;
+        h ^= h >> 32;
+    }
+    while (bytes--) h = (h ^ (unsigned char)*data++) * 0x100000001b3u;
+    return h ^ h >> 29;
 }
 
 /* The key: of each operand its type, shape and, on the host, its value. */
@@ -85,13 +103,15 @@ static bool read_operands(struct call *e)
         for (int d = 0; d < (int)head[1]; d++) add(e, &(int64_t){tf.Dim(e->in[i], d)}, sizeof(int64_t));
         if (e->host[i]) add(e, tf.TensorData(e->in[i]), tf.TensorByteSize(e->in[i]));
     }
+    e->hash = hash_of(e->key, e->bytes);
     return true;
 }
 
 static struct known *find(const struct call *e)
 {
-    struct known *n = atomic_load_explicit(&e->k->known, memory_order_acquire);
-    while (n && (n->bytes != e->bytes || memcmp(n->key, e->key, e->bytes))) n = n->next;
+    struct table *t = atomic_load_explicit(&e->k->table, memory_order_acquire);
+    struct known *n = t ? atomic_load_explicit(&t->list[e->hash % LISTS], memory_order_acquire) : NULL;
+    while (n && (n->hash != e->hash || n->bytes != e->bytes || memcmp(n->key, e->key, e->bytes))) n = n->next;
     return n;
 }
 
@@ -138,6 +158,28 @@ static bool read_made(struct known *n, PyObject *made)
 }
 
 /* Under the GIL. NULL with an exception set. */
+static struct table *table_of(struct kernel *k)
+{
+    struct table *t = atomic_load(&k->table);
+    if (t) return t;
+    t = calloc(1, sizeof *t);
+    if (t)
+        atomic_store_explicit(&k->table, t, memory_order_release);
+    else
+        PyErr_NoMemory();
+    return t;
+}
+
+/* Under the GIL: other threads find it from now on. */
+static void keep(struct call *e, struct table *t, struct known *n)
+{
+    n->key = e->key, n->bytes = e->bytes, n->hash = e->hash;
+    e->key = NULL;
+    n->next = atomic_load(&t->list[e->hash % LISTS]);
+    atomic_store_explicit(&t->list[e->hash % LISTS], n, memory_order_release);
+}
+
+/* Under the GIL. NULL with an exception set. */
 static struct known *make(struct call *e)
 {
     struct known *n = find(e); /* another thread may have made it */
@@ -147,16 +189,14 @@ static struct known *make(struct call *e)
         all ? PyObject_CallFunction(maker, "OsO", e->k->node, tf_device_name(e->stream->device), all) : NULL;
     Py_XDECREF(all);
     n = made ? calloc(1, sizeof *n) : NULL;
-    const bool good = n && read_made(n, made);
+    struct table *t = n ? table_of(e->k) : NULL;
+    const bool good = t && read_made(n, made);
     Py_XDECREF(made);
     if (!good) {
         free(n);
         return NULL;
     }
-    n->key = e->key, n->bytes = e->bytes;
-    e->key = NULL;
-    n->next = atomic_load(&e->k->known);
-    atomic_store_explicit(&e->k->known, n, memory_order_release);
+    keep(e, t, n);
     return n;
 }
 
@@ -243,12 +283,15 @@ static void delete_kernel(void *kernel)
     struct kernel *k = kernel;
     if (!k || !Py_IsInitialized()) return; /* the process ends */
     PyGILState_STATE gil = PyGILState_Ensure();
-    for (struct known *n = k->known, *next; n; n = next) {
-        next = n->next;
-        Py_DECREF(n->net);
-        free(n->key);
-        free(n);
-    }
+    struct table *t = k->table;
+    for (int i = 0; t && i < LISTS; i++)
+        for (struct known *n = t->list[i], *next; n; n = next) {
+            next = n->next;
+            Py_DECREF(n->net);
+            free(n->key);
+            free(n);
+        }
+    free(t);
     Py_XDECREF(k->node);
     PyGILState_Release(gil);
     free(k);

@@ -52,6 +52,7 @@ void heap_end(struct dev *dev)
     struct sol_heap *h = dev->heap;
     if (!h || !h->q) return;
     if (h->endings) heap_wait(h, "the end of the context", NULL);
+    queue_follow(h->q, NULL);
     queue_give(h->q);
     h->q = NULL;
 }
@@ -230,6 +231,38 @@ sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p)
     }
     memory_keep_free(h->dev, *out_p, e);
     return SOL_OK;
+}
+
+sol_status sol_heap_adopt(struct sol_heap *h, uint64_t address, int64_t bytes, uint64_t *out_p)
+{
+    *out_p = 0;
+    TRY(dev_check_process(h->dev));
+    if (!(h->dev->type->features & SOL_DEVICE_ADDRESSES))
+        return ctx_fail(h->dev->ctx, SOL_ERR_UNSUPPORTED,
+                        "device %s: memory of a framework cannot be adopted: its addresses are known to SOL alone",
+                        h->dev->name);
+    struct entry *e;
+    TRY(memory_adopt(h->dev, address, bytes, out_p));
+    e = queue_entry_free(h->dev, *out_p);
+    if (e) {
+        memory_keep_free(h->dev, *out_p, e);
+        return SOL_OK;
+    }
+    memory_drop(h->dev, *out_p);
+    *out_p = 0;
+    return ctx_fail(h->dev->ctx, SOL_ERR_NOMEM, "device %s: out of memory: a command", h->dev->name);
+}
+
+sol_status sol_heap_follow(struct sol_heap *h, void *stream)
+{
+    TRY(dev_check_process(h->dev));
+    if (stream && h->dev->type->features & SOL_DEVICE_SYNCHRONOUS)
+        return ctx_fail(h->dev->ctx, SOL_ERR_UNSUPPORTED, "device %s: it has no streams that a framework could give",
+                        h->dev->name);
+    struct queue *q = heap_enter(h);
+    const sol_status status = queue_follow(q, stream);
+    lock_give(&h->lock);
+    return status;
 }
 
 void sol_heap_free(struct sol_heap *h, uint64_t p)

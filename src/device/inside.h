@@ -48,6 +48,7 @@ struct allocation { /* what a reference stands for */
     sol_ptr raw;    /* 0: not allocated, or freed */
     int64_t bytes;
     bool used;          /* the reference is taken */
+    bool foreign;       /* the memory is a framework's */
     struct entry *free; /* the command that will free it, made with it, because freeing must not fail */
 };
 enum { POOL_CLASSES = 4 * 64 };
@@ -89,6 +90,8 @@ void failure_place(struct sol_failure *f, const char *device, const struct sol_c
 /* memory.c. `take` finds a reference; `back` gives memory a reference from the pool or the device; `drop` puts the
  * memory into the pool and frees the reference. */
 sol_status memory_take(struct dev *dev, int64_t bytes, sol_ptr *out_p);
+/* Gives memory of a framework a reference. */
+sol_status memory_adopt(struct dev *dev, sol_ptr raw, int64_t bytes, sol_ptr *out_p);
 sol_status memory_back(struct dev *dev, sol_ptr p, struct sol_failure *out_why);
 void memory_drop(struct dev *dev, sol_ptr p);
 int64_t memory_bytes(struct dev *dev, sol_ptr p);
@@ -111,6 +114,8 @@ struct queue *queue_next(struct queue *q); /* of a list */
 bool queue_hangs(struct queue *q);
 /* If the device has ended a hang that a wait has reported, the queue works again. */
 void queue_mend(struct queue *q);
+/* Waits, and goes on in a stream of a framework; NULL: in one of its own. The caller has taken the queue. */
+sol_status queue_follow(struct queue *q, void *foreign);
 int64_t queue_mark(struct queue *q);               /* of what was appended so far */
 bool queue_reached(struct queue *q, int64_t mark); /* that is done */
 /* Fails while the device has not ended what hangs. Afterwards its queues are used again. */

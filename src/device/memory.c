@@ -168,6 +168,16 @@ struct entry *memory_take_free(struct dev *dev, sol_ptr p)
     return e;
 }
 
+sol_status memory_adopt(struct dev *dev, sol_ptr raw, int64_t bytes, sol_ptr *out_p)
+{
+    TRY(memory_take(dev, bytes, out_p));
+    lock_take(&dev->lock, NULL, NULL);
+    dev->memory[reference_of(*out_p)].raw = raw;
+    dev->memory[reference_of(*out_p)].foreign = true;
+    lock_give(&dev->lock);
+    return SOL_OK;
+}
+
 void memory_drop(struct dev *dev, sol_ptr p)
 {
     struct spare *spare = ctx_try(dev->ctx, sizeof *spare);
@@ -176,15 +186,16 @@ void memory_drop(struct dev *dev, sol_ptr p)
     const struct allocation m = dev->memory[i];
     dev->memory[i] = (struct allocation){0};
     dev->idle[(dev->idle_first + dev->idle_n++) % dev->room] = i;
-    if (m.raw) dev->bytes -= m.bytes;
-    if (m.raw && spare) {
+    const bool ours = m.raw && !m.foreign;
+    if (ours) dev->bytes -= m.bytes;
+    if (ours && spare) {
         struct spare **pool = &dev->pool[class_of(m.bytes)];
         *spare = (struct spare){*pool, m.raw, m.bytes};
         *pool = spare;
     }
     lock_give(&dev->lock);
-    if (!m.raw) ctx_free(dev->ctx, spare);
-    if (m.raw && !spare) to_device(dev, m.raw, m.bytes);
+    if (!ours) ctx_free(dev->ctx, spare);
+    if (ours && !spare) to_device(dev, m.raw, m.bytes);
 }
 
 sol_status dev_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_p)
@@ -233,7 +244,7 @@ void memory_free_all(struct dev *dev)
 {
     memory_empty_pool(dev);
     for (int i = 1; i < dev->room; i++) {
-        if (dev->memory[i].raw) dev->type->free(dev->device, dev->memory[i].raw);
+        if (dev->memory[i].raw && !dev->memory[i].foreign) dev->type->free(dev->device, dev->memory[i].raw);
         ctx_free(dev->ctx, dev->memory[i].free);
     }
     ctx_free(dev->ctx, dev->memory);

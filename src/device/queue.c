@@ -14,7 +14,7 @@ static sol_status open_stream(struct queue *q)
     struct sol_failure why = failure_new();
     struct dev *dev = q->dev;
     q->ticket = 0;
-    const sol_status status = dev->type->queue(dev->device, NULL, &q->stream, &why);
+    const sol_status status = dev->type->queue(dev->device, q->foreign, &q->stream, &why);
     if (!status) return SOL_OK;
     q->stream = NULL;
     failure_report(dev->ctx, status, &why);
@@ -205,6 +205,19 @@ static void reopen(struct queue *q)
     lock_take(&q->lock, NULL, NULL);
     q->failed = failed;
     lock_give(&q->lock);
+}
+
+sol_status queue_follow(struct queue *q, void *foreign)
+{
+    if (q->foreign == foreign) return SOL_OK;
+    TRY(queue_wait_for(q, "another stream", NULL));
+    void *const before = q->foreign;
+    q->foreign = foreign;
+    if (q->stream) q->dev->type->unqueue(q->stream);
+    const sol_status status = open_stream(q);
+    if (!status) return SOL_OK;
+    q->foreign = before; /* it goes on as it was */
+    return open_stream(q) ? SOL_ERR_INTERNAL : status;
 }
 
 /* Reports the failure of a queue that has one. */

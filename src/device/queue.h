@@ -27,6 +27,7 @@ struct queue {
 
     /* Of the thread that drains alone: */
     struct sol_stream *stream;
+    void *foreign;                   /* the framework's stream that it is; NULL: SOL's own */
     int64_t ticket;                  /* of the command that was submitted last */
     struct entry *sent, **sent_last; /* submitted, not known to be done; oldest first */
     struct entry *later;             /* frees of memory that those may use */

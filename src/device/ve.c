@@ -317,7 +317,7 @@ static sol_status run(struct sol_device *d, const struct sol_run *r, const char 
         out_why->kernel = m->error;
         status = failure_set(out_why, SOL_ERR_RUN, "step %d: a kernel reports error %d", out_why->step, m->error);
     }
-    free(m);
+    if (!error) free(m); /* after a failure VEDA does not wait any more, and a copy to it may still be under way */
     return status;
 }
 

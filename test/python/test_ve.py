@@ -90,3 +90,19 @@ def test_a_child_after_fork_is_told():
 def test_memory_that_runs_out_is_an_error():
     lines = run_apart("y = call(x)\ncall(torch.ones(64, 300))", "memory=300000")
     assert lines and re.search("out of device memory|NOMEM|MemoryError", lines[0]), lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [61, 62, 63, 64])
+def test_a_request_that_fails_is_reported(number):
+    """libveda waits for a failed request again and again, so its context works no more: each call is an error that names what failed, and
+    the process ends as others do."""
+    *lines, last = run_apart(
+        f"expected = call(x)\nos.environ['SOL_VE_DOUBLE'] = 'fail_at={number}'\nfor _ in range(30): y = call(x)\n"
+        "print(y is None)"
+    )
+    assert last == "True" and len(lines) > 1, lines
+    lines = [line for line in lines if "[INFO ]" not in line]
+    assert all(
+        re.match(r"InternalError (network 'Sequential', .*)?device ve:0: .*: VEDA_ERROR", line) for line in lines
+    ), lines

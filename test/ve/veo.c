@@ -11,7 +11,7 @@
 #include "double.h"
 
 enum { MOST_ARGS = 16, LIBVEDA = 1 };
-enum { COMMAND_OK = 0, COMMAND_EXCEPTION = 1 }; /* veo_command_state */
+enum { COMMAND_OK = 0, COMMAND_EXCEPTION = 1, COMMAND_ERROR = 2 }; /* veo_command_state */
 #define NO_REQUEST (~UINT64_C(0))
 
 struct args {
@@ -34,7 +34,7 @@ struct context {
     pthread_mutex_t lock, block; /* lock: for all below */
     pthread_cond_t changed;
     struct request *first, **last, *finished;
-    uint64_t ids;
+    uint64_t ids, running; /* 0: none */
     bool busy;
 };
 static struct process {
@@ -82,6 +82,7 @@ static void *work(void *user)
             continue;
         }
         c->busy = true;
+        c->running = r->id;
         c->first = r->next;
         if (!c->first) c->last = &c->first;
         pthread_mutex_unlock(&c->lock);
@@ -90,6 +91,7 @@ static void *work(void *user)
         r->next = c->finished;
         c->finished = r;
         c->busy = false;
+        c->running = 0;
         pthread_cond_broadcast(&c->changed);
     }
     return NULL;
@@ -111,6 +113,14 @@ static uint64_t append(struct context *c, struct request what)
     return id;
 }
 
+/* Has it been asked for, and not waited for? The caller holds the lock. */
+static bool is_under_way(const struct context *c, uint64_t id)
+{
+    const struct request *r = c->first;
+    while (r && r->id != id) r = r->next;
+    return r || c->running == id;
+}
+
 API int veo_call_wait_result(struct context *c, uint64_t id, uint64_t *out)
 {
     pthread_mutex_lock(&c->lock);
@@ -125,6 +135,10 @@ API int veo_call_wait_result(struct context *c, uint64_t id, uint64_t *out)
             for (int i = 0; i < MOST_ARGS; i++) free(r->args.stack[i]);
             free(r);
             return state;
+        }
+        if (!is_under_way(c, id)) {
+            pthread_mutex_unlock(&c->lock);
+            return COMMAND_ERROR;
         }
         pthread_cond_wait(&c->changed, &c->lock);
     }
