@@ -5,6 +5,7 @@ the parameters. Any model so becomes an object of any framework. docs/frameworks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -130,8 +131,8 @@ def taken(parsed: Parsed) -> tuple[Any, dict[Any, int]]:
 
 
 def plain(name: str) -> str:
-    """A parameter's name in the form of all frameworks: `dense/kernel:0` is `dense.kernel`."""
-    return name.partition(":")[0].replace("/", ".")
+    """A parameter's name in the form of all frameworks: `dense/kernel:0` is `dense.kernel`, `onnx::MatMul_7` is `onnx.MatMul_7`."""
+    return re.sub(r"[/:]+", ".", re.sub(r":\d+$", "", name))
 
 
 def dotted(owned: Sequence[Owned]) -> list[str]:

@@ -190,6 +190,32 @@ def test_vmap():
         model.zero_grad()
 
 
+@pytest.mark.parametrize("framework", ["tensorflow", "pytorch", "jax"])
+def test_names_that_exporters_write(framework, tmp_path):
+    """`onnx::MatMul_7`, as PyTorch's exporter names weights that it transposed."""
+    helper = pytest.importorskip("onnx").helper
+    rng = np.random.default_rng(0)
+    weights = {f"onnx::MatMul_{i}": rng.normal(size=(4, 4)).astype(np.float32) for i in (7, 8)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "onnx::MatMul_7"], ["h"]),
+        helper.make_node("MatMul", ["h", "onnx::MatMul_8"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(n, 1, [2, 4]) for n in "xy"]
+    made = [helper.make_tensor(n, 1, w.shape, w.tobytes(), raw=True) for n, w in weights.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], made)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph, ir_version=9).SerializeToString())
+    x = rng.normal(size=(2, 4)).astype(np.float32)
+    net = sol.optimize(str(path), framework=framework)
+    if framework == "pytorch":
+        assert sorted(net.state_dict()) == ["onnx.MatMul_7", "onnx.MatMul_8"]
+        y = net(torch.tensor(x)).detach()
+    else:
+        y = net(net.parameters, x) if framework == "jax" else net(x)
+    first, second = weights.values()
+    np.testing.assert_allclose(np.asarray(y), x @ first @ second, rtol=1e-4, atol=1e-5)
+
+
 def test_errors():
     """One clear message each."""
     x = torch.zeros(2, 4)
