@@ -89,8 +89,8 @@ static void rejected(void **state)
         {"gcc::march", "x86-64;ls", "not a valid value for gcc or ld"},
         {"gcc::march", "-o", "not a valid value for gcc or ld"},
         {"gcc::march", "no-such-cpu", "gcc::march 'no-such-cpu'"},
-        {"device_type", "ve", "expected auto, x86, arm64, arm, riscv64, got 've'"},
-        {"nvidia::cc", "70", "NVIDIA"},
+        {"device_type", "gpu", "expected auto, x86, arm64, arm, riscv64, opencl, nvidia, ve, got 'gpu'"},
+        {"nvidia::cc", "70", "nvidia::cc: device_type is auto"},
     };
     struct sol_ctx *ctx;
     (void)state;

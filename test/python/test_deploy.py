@@ -856,8 +856,8 @@ def test_what_is_rejected(tmp_path):
         ({"gcc__march": ["x86-64-v3", "x86-64-v3"]}, "given twice"),
         ({"ispc__vector": "avx512", "gcc__march": "x86-64-v3"}, "vectors of 32 bytes"),
         ({"weights": "here"}, "inside|file"),
-        ({"device_type": "ve"}, "device_type"),
-        ({"nvidia__cc": 80}, "NVIDIA"),
+        ({"device_type": "gpu"}, "device_type"),
+        ({"nvidia__cc": 80}, "nvidia::cc: device_type is auto"),
         ({"device_type": ("x86", "x86-64-v3"), "gcc__march": "x86-64-v2"}, "device_type says"),
     ):
         with pytest.raises(sol.Error, match=re.escape(what)):
