@@ -94,16 +94,19 @@ def describe(source: Source) -> tuple[list[Described], list[Described]]:
     return found
 
 
-def statistics(source: Source) -> set[str]:
-    """The names of means and variances that batch normalization reads, which are not trained."""
+def untrained(source: Source) -> set[str]:
+    """The names of tensors that no training changes: constants of nodes, and means and variances of batch normalization."""
     with source.bytes() as data:
-        return _statistics(data)
+        return _untrained(data)
 
 
-def _statistics(model: memoryview) -> set[str]:
-    nodes = [node for graph in _all(model, 7) for node in _all(graph, 1)]
-    norms = [node for node in nodes if any(bytes(kind) == b"BatchNormalization" for kind in _all(node, 4))]
-    return {bytes(name).decode() for node in norms for name in _all(node, 1)[3:5]}
+def _untrained(model: memoryview) -> set[str]:
+    found: set[str] = set()
+    for node in (node for graph in _all(model, 7) for node in _all(graph, 1)):
+        kinds = [bytes(kind) for kind in _all(node, 4)]
+        names = _all(node, 1)[3:5] if b"BatchNormalization" in kinds else _all(node, 2) if b"Constant" in kinds else []
+        found |= {bytes(name).decode() for name in names}
+    return found
 
 
 def _described(source: Source) -> tuple[list[Described], list[Described]] | None:

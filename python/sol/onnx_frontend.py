@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _core, onnx
-from .onnx_file import source_of, statistics
+from .onnx_file import source_of, untrained
 from .parsed import NUMPY, REAL, Call, Input, Mode, Output, Owned, Param, Parsed, flatten
 
 
@@ -29,10 +29,11 @@ def deploy(model: Any, target: str, keys: dict[str, str], call: Call, sizes: Seq
 
 
 def owned(model: Any) -> list[Owned]:
-    """The real weights of a model, by the names in the file. Means and variances of batch normalization are not trained."""
+    """The real weights of a model, by the names in the file. Constants of nodes, and means and variances of batch
+    normalization, are not trained."""
     network = onnx.Network(source_of(model))
     network._trains = True
-    read, fixed = network._read_all(), statistics(network.source)
+    read, fixed = network._read_all(), untrained(network.source)
     return [
         Owned(n, _value(read, i, t), t.dtype in REAL and n not in fixed, n)
         for i, (n, t) in enumerate(read.graph.params)

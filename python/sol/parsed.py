@@ -132,7 +132,7 @@ def taken(parsed: Parsed) -> tuple[Any, dict[Any, int]]:
 
 def plain(name: str) -> str:
     """A parameter's name in the form of all frameworks: `dense/kernel:0` is `dense.kernel`, `onnx::MatMul_7` is `onnx.MatMul_7`."""
-    return re.sub(r"[/:]+", ".", re.sub(r":\d+$", "", name))
+    return re.sub(r"[/:]+", ".", re.sub(r":\d+$", "", name)).strip(".")
 
 
 def dotted(owned: Sequence[Owned]) -> list[str]:

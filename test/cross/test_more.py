@@ -198,7 +198,11 @@ def test_names_that_exporters_write(framework, tmp_path):
     weights = {f"onnx::MatMul_{i}": rng.normal(size=(4, 4)).astype(np.float32) for i in (7, 8)}
     nodes = [
         helper.make_node("MatMul", ["x", "onnx::MatMul_7"], ["h"]),
-        helper.make_node("MatMul", ["h", "onnx::MatMul_8"], ["y"]),
+        helper.make_node("MatMul", ["h", "onnx::MatMul_8"], ["z"]),
+        helper.make_node(
+            "Constant", [], ["/rnn/Constant_output_0"], value=helper.make_tensor("", 1, [2, 4], [1.0] * 8)
+        ),
+        helper.make_node("Add", ["z", "/rnn/Constant_output_0"], ["y"]),  # a state to begin with, which is not trained
     ]
     values = [helper.make_tensor_value_info(n, 1, [2, 4]) for n in "xy"]
     made = [helper.make_tensor(n, 1, w.shape, w.tobytes(), raw=True) for n, w in weights.items()]
@@ -208,12 +212,14 @@ def test_names_that_exporters_write(framework, tmp_path):
     x = rng.normal(size=(2, 4)).astype(np.float32)
     net = sol.optimize(str(path), framework=framework)
     if framework == "pytorch":
-        assert sorted(net.state_dict()) == ["onnx.MatMul_7", "onnx.MatMul_8"]
+        assert [n for n, _ in net.named_parameters()] == ["onnx.MatMul_7", "onnx.MatMul_8"]
         y = net(torch.tensor(x)).detach()
     else:
         y = net(net.parameters, x) if framework == "jax" else net(x)
+    if framework == "tensorflow":
+        assert len(net.trainable_variables) == 2
     first, second = weights.values()
-    np.testing.assert_allclose(np.asarray(y), x @ first @ second, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(y), x @ first @ second + 1, rtol=1e-4, atol=1e-5)
 
 
 def test_errors():
