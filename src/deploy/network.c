@@ -327,6 +327,7 @@ static void put_parts(struct deploy *d, texts *pairs)
     put(d, pairs, "free", native ? "front_memory_free(&front_here, p)" : "free(p)");
     put(d, pairs, "init", there ? "if (!front_device(&front_here, deviceIdx)) " : "(void)deviceIdx;\n    ");
     put(d, pairs, "native_functions", filled(d, pairs, native, "network_native.c"));
+    put(d, pairs, "processors_include", d->bare ? "" : "#include \"rt/processors.c\"\n");
     put(d, pairs, "rt", d->bare ? "rt_bare.c" : "sol_rt.c");
     put(d, pairs, "front", d->bare ? "front_bare.c" : "front.c");
     put(d, pairs, "load", filled(d, pairs, !d->bare, "network_load.c"));

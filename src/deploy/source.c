@@ -208,6 +208,7 @@ static sol_status write_common(struct deploy *d)
                  {!d->bare, "deploy", "hash.h"},
                  {!d->bare, "deploy", "front_train.c"},
                  {!d->bare, "deploy", "front_begin.c"},
+                 {!d->bare, "rt", "processors.c"},
                  {!d->bare, "rt", "sol_rt.c"},
                  {tests, "deploy", "front_selftest.c"},
                  {tests, "deploy", "made_up.h"},

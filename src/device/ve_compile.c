@@ -21,6 +21,7 @@ static const struct {
 } files[] = {{"module.h", "sol/module.h"},
              {"rt.h", "rt/rt.h"},
              {"ve_run.h", "ve_run.h"},
+             {"processors.c", "processors.c"},
              {"sol_rt.c", "sol_rt.c"},
              {"ve_main.c", "ve_main.c"}};
 
@@ -109,7 +110,7 @@ static sol_status compile_in(struct arena *a, const char *folder, const struct f
     if (text->debug) argv[n++] = "-g";
     const char *const rest[] = {"-w", "-shared", "-pthread", "-DSOL_DEPLOYED", "-I", folder, "-o", to};
     for (int i = 0; i < COUNT_OF(rest); i++) argv[n++] = rest[i];
-    const char *const sources[] = {"kernels.c", "sol_rt.c", "ve_main.c"};
+    const char *const sources[] = {"kernels.c", "processors.c", "sol_rt.c", "ve_main.c"};
     for (int i = 0; i < COUNT_OF(sources); i++) argv[n++] = arena_printf(a, "%s/%s", folder, sources[i]);
     argv[n++] = "-lm";
     argv[n] = NULL;

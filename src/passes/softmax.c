@@ -83,6 +83,7 @@ static struct sol_tensor *softmax_of(const struct sol_layer *l, bool *out_log, i
 
 sol_status softmax_join(struct sol_graph *g)
 {
+    bool joined = false;
     graph_count_uses(g);
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;
@@ -98,7 +99,9 @@ sol_status softmax_join(struct sol_graph *g)
         for (int d = 0; d < y->ndim; d++) y->dim[d].purpose = l->out[0]->dim[d].purpose;
         graph_replace(g, l->out[0], y);
         graph_remove(g, l);
+        joined = true;
     }
+    if (joined) TRY(pass_dead(g)); /* what was joined is no reader of x any more */
     return ctx_check(g->ctx);
 }
 
