@@ -18,12 +18,8 @@ extern const struct {
 } ve_texts[];
 static const struct {
     const char *text, *path;
-} files[] = {{"module.h", "sol/module.h"},
-             {"rt.h", "rt/rt.h"},
-             {"ve_run.h", "ve_run.h"},
-             {"processors.c", "processors.c"},
-             {"sol_rt.c", "sol_rt.c"},
-             {"ve_main.c", "ve_main.c"}};
+} files[] = {{"module.h", "sol/module.h"},     {"rt.h", "rt/rt.h"},      {"ve_run.h", "ve_run.h"},
+             {"processors.c", "processors.c"}, {"sol_rt.c", "sol_rt.c"}, {"ve_main.c", "ve_main.c"}};
 
 static const struct kind { /* of compiler; the last is any other */
     const char *sign;      /* in what --version says */

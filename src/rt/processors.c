@@ -1,5 +1,5 @@
-/* How many processors this process may use: those that its affinity mask has, and the quota of its cgroups. It depends on
- * libc only, and is part of libsol and of deployed libraries. */
+/* How many processors this process may use: those that its affinity mask has, and the quota of its cgroups. It depends
+ * on libc only, and is part of libsol and of deployed libraries. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
