@@ -198,7 +198,8 @@ static void see_row(void *user, int32_t node)
     if (e->kind != EX_READ || e->tensor == a->scored || e->tensor == g->gained || e->tensor == g->weight) return;
     const uint64_t ivars = ex_ivars(a->loops, node);
     if (!(ivars & bit(a->t))) return;
-    if (ivars & bit(a->s) || e->b || g->nrow == ATTENTION_ROWS) {
+    const bool real = a->loops->tensors.at[e->tensor].dtype == a->dtype;
+    if (!real || ivars & bit(a->s) || e->b || g->nrow == ATTENTION_ROWS) {
         a->score_by_query = true;
         return;
     }

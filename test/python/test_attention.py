@@ -127,6 +127,17 @@ def test_gradients_with_masks(kind: str) -> None:
     check_gradients(Fused(), q, k, v, masks.get(kind, torch.randn(3, 37, 50)), wanted=3 + (kind not in masks))
 
 
+class Numbered(nn.Module):
+    """Rows of queries whose number is 0 have no key; a number is an integer, from which the kernel makes the mask itself."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, numbers: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, attn_mask=(numbers != 0)[:, None])
+
+
+def test_gradients_with_a_mask_of_integers_by_query() -> None:
+    check_gradients(Numbered(), *operands(37, 50, 16), torch.arange(1, 38))
+
+
 @pytest.mark.parametrize("which", ["q", "k", "v"])
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_gradients_of_infinities_and_nan(which: str, value: float) -> None:
