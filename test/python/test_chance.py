@@ -12,6 +12,8 @@ CASES = {
     "rand": (lambda x: torch.rand_like(x), 0.5, 12**-0.5, (0, 1)),
     "rand f64": (lambda x: torch.rand(N, dtype=torch.float64), 0.5, 12**-0.5, (0, 1)),
     "randn": (lambda x: torch.randn(N // 2, 2), 0, 1, (-7, 7)),
+    "randn, no generator": (lambda x: torch.randn((N,), generator=None, dtype=torch.float64), 0, 1, (-7, 7)),
+    "randint, no generator": (lambda x: torch.randint(-3, 8, (N,), generator=None), 2, math.sqrt(10), (-3, 7)),
     "randint": (lambda x: torch.randint(-3, 8, (N,)), 2, math.sqrt(10), (-3, 7)),
     "randint_like": (lambda x: torch.randint_like(x, 11), 5, math.sqrt(10), (0, 10)),
     "uniform_": (lambda x: x.clone().uniform_(2, 4), 3, 2 * 12**-0.5, (2, 4)),

@@ -35,32 +35,32 @@ def _kept(b: Builder, shape: Sequence[int], p: float, dtype: torch.dtype) -> Val
 # -- new tensors, also in the shape of another
 
 
-@op("rand", "rand_like")
+@op("rand", "rand.generator", "rand_like", "rand_like.generator")
 def rand(b: Builder, x: object, dtype: object = None) -> Value:
     return b.random(b.out.shape, b.out.dtype)
 
 
-@op("randn", "randn_like")
+@op("randn", "randn.generator", "randn_like", "randn_like.generator")
 def randn(b: Builder, x: object, dtype: object = None) -> Value:
     return b.normal(b.out.shape, b.out.dtype)
 
 
-@op("randint")
+@op("randint", "randint.generator")
 def randint(b: Builder, x: int, size: object, dtype: object) -> Value:
     return _integers(b, b.out.shape, 0, x)
 
 
-@op("randint.low")
+@op("randint.low", "randint.low_generator")
 def randint_low(b: Builder, x: int, high: int, size: object, dtype: object) -> Value:
     return _integers(b, b.out.shape, x, high)
 
 
-@op("randint_like", "randint_like.low_dtype")
+@op("randint_like", "randint_like.generator", "randint_like.low_dtype", "randint_like.low_generator_dtype")
 def randint_like(b: Builder, x: Value, high: int, low: int = 0, dtype: object = None) -> Value:
     return _integers(b, x.shape, low, high)
 
 
-@op("randperm")
+@op("randperm", "randperm.generator")
 def randperm(b: Builder, x: int, dtype: object) -> Value:
     if x == 0:
         return b.fill([0], 0, b.out.dtype)
