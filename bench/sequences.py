@@ -27,14 +27,14 @@ class Recurrent(nn.Module):
 
 
 class First(nn.Module):
-    """The first result of a model of transformers."""
+    """The first result of a model of transformers. The mask of ones keeps it from looking for several sequences in one."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.inner(ids, return_dict=False)[0]
+        return self.inner(ids, attention_mask=torch.ones_like(ids), return_dict=False)[0]
 
 
 class Step(nn.Module):
