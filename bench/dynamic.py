@@ -26,8 +26,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import sequences
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -71,34 +71,14 @@ class UNet(nn.Module):
         return self.head(self.up[1](torch.cat([F.interpolate(b, scale_factor=2.0), a], 1)))
 
 
-class Hidden(nn.Module):
-    """A model of transformers, of which the first result counts."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.inner(ids)[0]
-
-
-def transformers() -> Any:
-    import networks
-
-    networks.torchvision_models()  # which transformers imports
-    import transformers
-
-    return transformers
-
-
 def bert() -> nn.Module:
-    t = transformers()
-    return Hidden(t.BertModel(t.BertConfig(num_hidden_layers=4)))
+    t = sequences.transformers()
+    return sequences.First(t.BertModel(t.BertConfig(num_hidden_layers=4)))
 
 
 def gpt2() -> nn.Module:
-    t = transformers()
-    return Hidden(t.GPT2Model(t.GPT2Config(n_layer=4, use_cache=False)))
+    t = sequences.transformers()
+    return sequences.First(t.GPT2Model(t.GPT2Config(n_layer=4, use_cache=False)))
 
 
 def convolutional(name: str) -> Callable[[], nn.Module]:
