@@ -402,7 +402,7 @@ static void put_weights(struct attention *a, struct text *out)
         text_line(out, "top%d_ = @sol_greater_%s(top%d_, old%d_);", v, type, v, v);
         text_line(out, "const @%s base%d_ = @sol_select_%s(top%d_ == -@INFINITY, (@%s){0}, top%d_);", type, v, type, v,
                   type, v);
-        text_line(out, "const @%s part%d_ = @sol_exp_%s(old%d_ - base%d_);", type, v, type, v, v);
+        text_line(out, "const @%s part%d_ = @sol_weight_%s(old%d_ - base%d_);", type, v, type, v, v);
         text_line(out, "*(@%s *)(m_%s) = top%d_;", type, place, v);
         text_line(out, "*(@%s *)(keep_%s) = part%d_;", type, place, v);
         text_line(out, "@%s total%d_ = {0};", type, v);
@@ -410,7 +410,7 @@ static void put_weights(struct attention *a, struct text *out)
     text_open(out, "for (int64_t i = 0; i < n_ * %d; i += %d) {", a->queries, a->queries);
     for (int v = 0; v < a->vectors; v++) {
         const char *at = SAY("x_ + i%s", text_plus(a->arena, "", v * a->lanes));
-        text_line(out, "const @%s weight%d_ = @sol_exp_%s(*(const @%s *)(%s) - base%d_);", type, v, type, type, at, v);
+        text_line(out, "const @%s weight%d_ = @sol_weight_%s(*(const @%s *)(%s) - base%d_);", type, v, type, type, at, v);
         text_line(out, "*(@%s *)(%s) = weight%d_;", type, at, v);
         text_line(out, "total%d_ += weight%d_;", v, v);
     }

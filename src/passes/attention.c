@@ -1,6 +1,7 @@
 /* Finds attention that a model writes out, softmax(q k' ..) v, and makes one layer of it, whose weights need not lie in
  * memory as a whole. Between the product and the softmax scores may be scaled, masked by a condition, and added to. The
- * products are MatMul or Einsum layers, with their dimensions in any order. */
+ * products are MatMul or Einsum layers, with their dimensions in any order. Masks of windows are applied to scores whose
+ * leading dimensions are regrouped, [images * windows, ..] as [images, windows, ..], and back: the layer then has these. */
 #include "passes/passes.h"
 
 #include <math.h>
@@ -11,6 +12,12 @@ struct product {
     struct sol_layer *layer;
     const char *of[3];
 };
+/* What stands beside scores: a factor, a condition, what is added. */
+struct beside {
+    struct sol_tensor *t; /* NULL: nothing */
+    bool regrouped;       /* beside scores with regrouped dimensions */
+};
+enum { MOST_ADDED = 4 };
 struct written {
     struct product scores, values;
     int q, k, p, v;         /* which factors of the products these are; p: the weights */
@@ -18,12 +25,22 @@ struct written {
     const char *value_lead; /* the same in the letters of `values` */
     char t, s, d, value_t, value_s, e;
     double scale;
-    struct sol_tensor *by;    /* a factor that keys do not have; NULL: 1 */
-    struct sol_tensor *added; /* to the scores; NULL: nothing */
-    struct sol_tensor *cond;  /* NULL: nothing is masked */
-    bool keep;                /* scores stay where `cond` is this; the others are */
+    struct beside by; /* a factor that keys do not have */
+    struct beside added[MOST_ADDED];
+    int nadded;
+    struct beside cond; /* of a mask */
+    bool keep;          /* scores stay where `cond` is this; the others are */
     double fill;
+    /* The layers that regroup the scores, and that undo it; NULL: there are none. While the scores are followed up from
+     * the softmax, `split` is NULL in between. */
+    struct sol_layer *split, *merge;
+    int first, from, to; /* dimensions [first, first + from) of the scores are [first, first + to) of split's result */
 };
+
+static bool is_regrouped(const struct written *w)
+{
+    return w->merge && !w->split;
+}
 
 static bool has(const char *letters, char c)
 {
@@ -104,7 +121,7 @@ static struct sol_tensor *narrow(struct sol_tensor *t)
 
 static bool is_step(const struct sol_layer *l)
 {
-    static const char *const kinds[] = {"mul", "div", "add", "where"};
+    static const char *const kinds[] = {"mul", "div", "add", "where", "Reshape"};
     for (int i = 0; i < COUNT_OF(kinds); i++)
         if (is_kind(l, kinds[i])) return true;
     return changes_nothing(l);
@@ -133,16 +150,16 @@ static bool see_factor(struct written *w, const struct sol_layer *l, int at, con
         return true;
     }
     by = narrow(by);
-    if (divides || w->by || by->dim[by->ndim - 1].size != 1 || (active && active[by->id])) return false;
-    w->by = by;
+    if (divides || w->by.t || by->dim[by->ndim - 1].size != 1 || (active && active[by->id])) return false;
+    w->by = (struct beside){by, is_regrouped(w)};
     return true;
 }
 
 static bool see_sum(struct written *w, struct sol_layer *l, int at, const bool *active)
 {
     struct sol_tensor *t = narrow(l->in[1 - at]);
-    if (w->added || w->scale != 1 || w->by || (active && active[t->id])) return false;
-    w->added = t;
+    if (w->nadded == MOST_ADDED || w->scale != 1 || w->by.t || (active && active[t->id])) return false;
+    w->added[w->nadded++] = (struct beside){t, is_regrouped(w)};
     return true;
 }
 
@@ -150,7 +167,7 @@ static bool see_sum(struct written *w, struct sol_layer *l, int at, const bool *
 static bool see_choice(struct written *w, const struct sol_layer *l, struct sol_tensor **out_scores)
 {
     const bool second = known_scalar(l->in[1], &w->fill);
-    if (w->cond || w->scale != 1 || w->by || (!second && !known_scalar(l->in[2], &w->fill))) return false;
+    if (w->cond.t || w->scale != 1 || w->by.t || (!second && !known_scalar(l->in[2], &w->fill))) return false;
     struct sol_tensor *c = l->in[0];
     while (c->role == TENSOR_VALUE &&
            (is_kind(c->from, "Expand") ||
@@ -159,10 +176,31 @@ static bool see_choice(struct written *w, const struct sol_layer *l, struct sol_
             break;
         else
             c = c->from->in[0];
-    w->cond = c;
+    w->cond = (struct beside){c, is_regrouped(w)};
     w->keep = !second;
     *out_scores = l->in[second ? 2 : 1];
     return true;
+}
+
+/* A layer that regroups leading dimensions of the scores, or undoes it. */
+static bool see_regrouping(struct written *w, struct sol_layer *l)
+{
+    const struct sol_tensor *x = l->in[0], *y = l->out[0];
+    if (w->split || x->ndim < 2 || y->ndim < 2) return false;
+    for (int d = 1; d <= 2; d++)
+        if (x->dim[x->ndim - d].size != y->dim[y->ndim - d].size) return false;
+    if (!w->merge) {
+        w->merge = l;
+        return true;
+    }
+    w->split = l;
+    const int nx = x->ndim - 2, ny = y->ndim - 2, n = MIN(nx, ny);
+    int same = 0; /* at the end */
+    for (w->first = 0; w->first < n && x->dim[w->first].size == y->dim[w->first].size;) w->first++;
+    while (same < n - w->first && x->dim[nx - 1 - same].size == y->dim[ny - 1 - same].size) same++;
+    w->from = nx - w->first - same;
+    w->to = ny - w->first - same;
+    return same_shape(y, w->merge->in[0]);
 }
 
 /* Follows `t`, the softmax's input, to a product. `active`: what a gradient is wanted of; NULL: there is none. */
@@ -170,8 +208,8 @@ static bool find_scores(struct arena *a, struct written *w, struct sol_tensor *t
 {
     w->scale = 1;
     for (struct sol_layer *l; (l = maker(t));) {
-        if (read_product(a, l, &w->scores)) return w->scale != 0 && isfinite(w->scale);
-        if (changes_nothing(l)) {
+        if (read_product(a, l, &w->scores)) return !is_regrouped(w) && w->scale != 0 && isfinite(w->scale);
+        if (changes_nothing(l) || (is_kind(l, "Reshape") && see_regrouping(w, l))) {
             t = l->in[0];
         } else if (is_kind(l, "where")) {
             if (!see_choice(w, l, &t)) return false;
@@ -262,10 +300,11 @@ static struct sol_layer *softmax_of(const struct sol_tensor *t, const struct sol
 
 static bool right_types(const struct written *w, enum sol_dtype t)
 {
-    const struct sol_tensor *all[] = {w->scores.layer->in[0], w->scores.layer->in[1], w->values.layer->in[w->v],
-                                      w->added};
+    const struct sol_tensor *all[] = {w->scores.layer->in[0], w->scores.layer->in[1], w->values.layer->in[w->v]};
     for (int i = 0; i < COUNT_OF(all); i++)
-        if (all[i] && all[i]->dtype != t) return false;
+        if (all[i]->dtype != t) return false;
+    for (int i = 0; i < w->nadded; i++)
+        if (w->added[i].t->dtype != t) return false;
     return t == SOL_F32 || t == SOL_F64;
 }
 
@@ -277,6 +316,47 @@ static bool share_lead(const struct written *w)
         if (y->dim[strchr(w->values.of[2], w->value_lead[i]) - w->values.of[2]].size != scores->dim[i].size)
             return false;
     return true;
+}
+
+/* The letters of what stands beside the scores: those of the last dimensions. */
+static const char *letters_beside(const struct written *w, const struct sol_tensor *t)
+{
+    return w->scores.of[2] + strlen(w->scores.of[2]) - (size_t)t->ndim;
+}
+
+/* The leading sizes, in regrouped scores, of a tensor with letters `of`, of which `lead` are the leading ones. False: it
+ * has some of the dimensions that are regrouped, but not all. */
+static bool regrouped_lead(const struct written *w, const struct sol_tensor *t, const char *of, const char *lead,
+                           int64_t *shape)
+{
+    const struct sol_tensor *x = w->split->in[0], *y = w->split->out[0];
+    bool none = true, all = true;
+    int n = 0;
+    for (int i = 0; lead[i]; i++) {
+        const int64_t size = has(of, lead[i]) ? t->dim[strchr(of, lead[i]) - of].size : 1;
+        const bool inside = i >= w->first && i < w->first + w->from;
+        if (inside) none &= size == 1, all &= size == x->dim[i].size;
+        if (i == w->first) n += w->to;
+        if (!inside) shape[n++] = size;
+    }
+    for (int i = w->first; i < w->first + w->to; i++) shape[i] = all ? y->dim[i].size : 1;
+    return none || all;
+}
+
+static bool regroups_all(const struct written *w)
+{
+    int64_t shape[SOL_MAX_DIMS];
+    if (!w->split) return true;
+    struct sol_tensor *const *in = w->scores.layer->in, *const v = w->values.layer->in[w->v];
+    bool fits = regrouped_lead(w, in[w->q], w->scores.of[w->q], w->lead, shape) &&
+                regrouped_lead(w, in[w->k], w->scores.of[w->k], w->lead, shape) &&
+                regrouped_lead(w, v, w->values.of[w->v], w->value_lead, shape);
+    struct beside all[MOST_ADDED + 2] = {w->by, w->cond};
+    memcpy(all + 2, w->added, sizeof w->added);
+    for (int i = 0; i < COUNT_OF(all); i++)
+        fits &= !all[i].t || all[i].regrouped ||
+                regrouped_lead(w, all[i].t, letters_beside(w, all[i].t), w->lead, shape);
+    return fits;
 }
 
 /* Is `l` a product of weights, its factor p, and values? */
@@ -292,10 +372,10 @@ static bool find(struct arena *a, struct sol_layer *l, int p, const bool *active
     if (!sort_scores(a, w) || !sort_values(a, w, moved) || !share_lead(w)) return false;
     const struct sol_tensor *q = w->scores.layer->in[w->q], *k = w->scores.layer->in[w->k], *v = l->in[w->v];
     /* Both together are a mask that is added, through which gradients of rows without a key would go. */
-    if (w->added && w->cond && (w->fill != -INFINITY || active)) return false;
+    if (w->nadded && w->cond.t && (w->fill != -INFINITY || active)) return false;
     return right_types(w, (enum sol_dtype)x->dtype) && ends_lead(q, w->scores.of[w->q], w->lead) &&
            ends_lead(k, w->scores.of[w->k], w->lead) && ends_lead(v, w->values.of[w->v], w->value_lead) &&
-           !is_weight_of_model(k) && !is_weight_of_model(v);
+           !is_weight_of_model(k) && !is_weight_of_model(v) && regroups_all(w);
 }
 
 /* -- the layer */
@@ -332,15 +412,62 @@ static sol_status permute(const struct making *m, struct sol_tensor *x, const ch
                 out_t);
 }
 
+static sol_status reshape(const struct making *m, struct sol_tensor *x, int n, const int64_t *shape,
+                          struct sol_tensor **out_t)
+{
+    int64_t *ints = arena_memdup(m->g->arena, shape, (size_t)n * sizeof *shape);
+    return make(m, "Reshape", 1, &x, &(struct opdef_attr){.name = "shape", .kind = ATTR_INT, .n = n, .ints = ints},
+                out_t);
+}
+
+/* x, with letters `of`, to regrouped dimensions, if scores have them. Its last two dimensions stay. */
+static sol_status regroup(const struct making *m, const struct written *w, struct sol_tensor *x, const char *of,
+                          const char *lead, struct sol_tensor **out_t)
+{
+    int64_t shape[SOL_MAX_DIMS];
+    *out_t = x;
+    if (!w->split) return SOL_OK;
+    const int n = (int)strlen(lead) - w->from + w->to;
+    regrouped_lead(w, x, of, lead, shape);
+    for (int d = 0; d < 2; d++) shape[n + d] = x->dim[x->ndim - 2 + d].size;
+    return reshape(m, x, n + 2, shape, out_t);
+}
+
+static sol_status regroup_beside(const struct making *m, const struct written *w, const struct beside *b,
+                                 struct sol_tensor **out_t)
+{
+    *out_t = b->t;
+    return b->regrouped ? SOL_OK : regroup(m, w, b->t, letters_beside(w, b->t), w->lead, out_t);
+}
+
+/* A factor of the layer: x, whose letters are `of`, with its dimensions in the order of `lead`, row and column. */
+static sol_status factor(const struct making *m, const struct written *w, struct sol_tensor *x, const char *of,
+                         const char *lead, char row, char column, struct sol_tensor **out_t)
+{
+    struct arena *a = m->g->arena;
+    struct text order = text_new(a);
+    for (const char *c = lead; *c; c++)
+        if (has(of, *c)) text_put(&order, "%c", *c);
+    text_put(&order, "%c%c", row, column);
+    TRY(permute(m, x, of, order.at, &x));
+    return regroup(m, w, x, order.at, lead, out_t);
+}
+
 /* The mask of the layer: a bool tensor, true for what stays, or what is added; NULL: none. */
 static sol_status mask_of(const struct making *m, const struct written *w, struct sol_tensor **out_t)
 {
-    struct sol_tensor *c = w->cond, *fill;
-    *out_t = w->added;
-    if (!c) return SOL_OK;
-    if (w->added) {
-        TRY(graph_number(m->g, -INFINITY, (enum sol_dtype)w->added->dtype, &fill));
-        struct sol_tensor *in[] = {c, w->keep ? w->added : fill, w->keep ? fill : w->added};
+    struct sol_tensor *c = NULL, *added = NULL, *fill, *x;
+    for (int i = w->nadded - 1; i >= 0; i--) { /* in the model's order */
+        TRY(regroup_beside(m, w, &w->added[i], &x));
+        if (added) TRY(make(m, "add", 2, (struct sol_tensor *[]){added, x}, NULL, &x));
+        added = x;
+    }
+    *out_t = added;
+    if (!w->cond.t) return SOL_OK;
+    TRY(regroup_beside(m, w, &w->cond, &c));
+    if (added) {
+        TRY(graph_number(m->g, -INFINITY, (enum sol_dtype)added->dtype, &fill));
+        struct sol_tensor *in[] = {c, w->keep ? added : fill, w->keep ? fill : added};
         return make(m, "where", 3, in, NULL, out_t);
     }
     if (!w->keep) return make(m, "logical_not", 1, &c, NULL, out_t);
@@ -350,29 +477,44 @@ static sol_status mask_of(const struct making *m, const struct written *w, struc
                 out_t);
 }
 
+/* The result of the layer, with the dimensions of the model's product. */
+static sol_status undo(const struct making *m, const struct written *w, struct sol_tensor *y, struct sol_tensor **out_t)
+{
+    struct sol_tensor *const scores = w->scores.layer->out[0];
+    if (w->split) {
+        int64_t shape[SOL_MAX_DIMS];
+        const int n = scores->ndim - 2;
+        for (int d = 0; d < n; d++) shape[d] = scores->dim[d].size;
+        for (int d = 0; d < 2; d++) shape[n + d] = y->dim[y->ndim - 2 + d].size;
+        TRY(reshape(m, y, n + 2, shape, &y));
+    }
+    return permute(m, y, arena_printf(m->g->arena, "%s%c%c", w->value_lead, w->value_t, w->e), w->values.of[2], out_t);
+}
+
 static sol_status join(struct sol_graph *g, const struct written *w)
 {
     struct sol_layer *scores = w->scores.layer, *values = w->values.layer;
     const struct making m = {g, values};
-    struct arena *a = g->arena;
-    struct sol_tensor *in[4] = {0}, *y;
-    TRY(permute(&m, scores->in[w->q], w->scores.of[w->q], arena_printf(a, "%s%c%c", w->lead, w->t, w->d), &in[0]));
-    TRY(permute(&m, scores->in[w->k], w->scores.of[w->k], arena_printf(a, "%s%c%c", w->lead, w->s, w->d), &in[1]));
-    TRY(permute(&m, values->in[w->v], w->values.of[w->v], arena_printf(a, "%s%c%c", w->value_lead, w->value_s, w->e),
-                &in[2]));
+    struct sol_tensor *in[4] = {0}, *by, *y;
+    TRY(factor(&m, w, scores->in[w->q], w->scores.of[w->q], w->lead, w->t, w->d, &in[0]));
+    TRY(factor(&m, w, scores->in[w->k], w->scores.of[w->k], w->lead, w->s, w->d, &in[1]));
+    TRY(factor(&m, w, values->in[w->v], w->values.of[w->v], w->value_lead, w->value_s, w->e, &in[2]));
     TRY(mask_of(&m, w, &in[3]));
-    if (w->by) TRY(make(&m, "mul", 2, (struct sol_tensor *[]){in[0], w->by}, NULL, &in[0]));
-    double *reals = NEW_ARRAY(a, double, 2);
+    if (w->by.t) {
+        TRY(regroup_beside(&m, w, &w->by, &by));
+        TRY(make(&m, "mul", 2, (struct sol_tensor *[]){in[0], by}, NULL, &in[0]));
+    }
+    double *reals = NEW_ARRAY(g->arena, double, 2);
     if (!reals) return ctx_check(g->ctx);
     reals[0] = w->scale;
-    reals[1] = w->cond && !w->added ? w->fill : -INFINITY;
+    reals[1] = w->cond.t && !w->nadded ? w->fill : -INFINITY;
     struct opdef_attr attr[] = {{.name = "scale", .kind = ATTR_REAL, .n = -1, .reals = reals},
                                 {.name = "empty", .kind = ATTR_TEXT, .n = -1, .text = "nan"},
                                 {.name = "fill", .kind = ATTR_REAL, .n = -1, .reals = reals + 1}};
     const struct new_layer n = {
         .kind = "Attention", .nin = 3 + (in[3] != NULL), .in = in, .attrs = &(struct attrs){3, attr}};
     TRY(pass_add(g, values, values, &n, &y));
-    TRY(permute(&m, y, arena_printf(a, "%s%c%c", w->value_lead, w->value_t, w->e), w->values.of[2], &y));
+    TRY(undo(&m, w, y, &y));
     for (int d = 0; d < y->ndim; d++) y->dim[d].purpose = values->out[0]->dim[d].purpose;
     graph_replace(g, values->out[0], y);
     graph_remove(g, values);

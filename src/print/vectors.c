@@ -117,6 +117,20 @@ static const struct helper_row float_functions[] = {
                    "    const @$I k = (@$I)shifted - 0x4b400000, half = k >> 1;\n"
                    "    return e * (@$V)((half + 127) << 23) * (@$V)((k - half + 127) << 23);\n"
                    "}"},
+    {"sol_weight_$V", "/* exp(x) of x <= 0, and 0 in place of denormals, with which processors multiply slowly: 2^-127 is "
+                      "0 here. */\n"
+                      "@HELPER @$V sol_weight_$V(@$V x)\n"
+                      "{\n"
+                      "    x = @sol_greater_$V(@sol_splat_$V(-88.0f), x);\n"
+                      "    const @$V shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;\n"
+                      "    const @$V r = (x - n * 0.693145752f) - n * 1.42860677e-6f;\n"
+                      "    @$V q = r * 0.00138131445f + 0.00836941883f;\n"
+                      "    q = q * r + 0.0416684568f;\n"
+                      "    q = q * r + 0.166665148f;\n"
+                      "    q = q * r + 0.499999931f;\n"
+                      "    const @$V e = q * (r * r) + r + 1.0f;\n"
+                      "    return e * (@$V)(((@$I)shifted - 0x4b400000 + 127) << 23);\n"
+                      "}"},
     {"sol_log_$V",
      "/* log: 1 ulp. x = 2^k m, m in sqrt(1/2) .. sqrt(2); log(1 + r) = r - r^2 / 2 + r^3 q(r). */\n"
      "@HELPER @$V sol_log_$V(@$V x)\n"
@@ -261,6 +275,7 @@ static void lane_functions(struct helpers *h, struct token *t, int n, enum compu
         {"trunc", "@truncf(x)", "@trunc(x)"},
         {"round", "@rintf(x)", "@rint(x)"},
         {"exp", NULL, "@exp(x)"},
+        {"weight", NULL, "@exp(x)"},
         {"log", NULL, "@log(x)"},
         {"tanh", NULL, "@tanh(x)"},
         {"erf", NULL, "@erf(x)"},

@@ -199,3 +199,39 @@ param %2:f32[6 5] "v"
 %5 = MatMul(%4, %2)
 output %5 "y"
 --> same
+
+== masks of windows: leading dimensions are regrouped and back; a bias of heads beside them
+pass attention dead
+graph "t"
+input %0:f32[6 3 4 8] "q"
+input %1:f32[6 3 8 4] "k"
+input %2:f32[6 3 4 5] "v"
+input %3:f32[1 3 4 4] "bias"
+input %4:f32[1 2 1 4 4] "mask"
+%5 = MatMul(%0, %1)
+%6 = add(%5, %3)
+%7 = Reshape(%6) shape=[3,2,3,4,4]
+%8 = add(%7, %4)
+%9 = Reshape(%8) shape=[6,3,4,4]
+%10 = Softmax(%9) axis=3
+%11 = MatMul(%10, %2)
+output %11 "y"
+-->
+graph "t"
+input %0:f32[6 3 4 8] "q"
+input %1:f32[6 3 8 4] "k"
+input %2:f32[6 3 4 5] "v"
+input %3:f32[1 3 4 4] "bias"
+input %4:f32[1 2 1 4 4] "mask"
+%5:f32[3 2 3 4 8] = Reshape(%0) shape=[3,2,3,4,8]
+%6:f32[6 3 4 8] = Permute(%1) perm=[0,1,3,2]
+%7:f32[3 2 3 4 8] = Reshape(%6) shape=[3,2,3,4,8]
+%8:f32[3 2 3 4 5] = Reshape(%2) shape=[3,2,3,4,5]
+%9:f32[1 1 3 4 4] = Reshape(%3) shape=[1,1,3,4,4]
+%10:f32[1 2 3 4 4] = Expand(%9) shape=[1,2,3,4,4]
+%11:f32[1 2 3 4 4] = Expand(%4) shape=[1,2,3,4,4]
+%12:f32[1 2 3 4 4] = add(%10, %11)
+%13:f32[3 2 3 4 5] = Attention(%5, %7, %8, %12) scale=1.0 empty="nan"
+%14:f32[6 3 4 5] = Reshape(%13) shape=[6,3,4,5]
+output %14 "y"
+work flops 9216 -> 9096, bytes 26240 -> 30080

@@ -156,6 +156,14 @@ def test_gradient_is_one_kernel_without_a_tensor_of_weights() -> None:
 
 # -- attention that a model writes out
 
+
+def windows(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+    """A bias of each head, and a mask of each window, to which the scores' dimensions are regrouped."""
+    scores = q @ k.mT * 0.2 + m[:1, 0].to(q)
+    grouped = scores.unflatten(0, (1, -1)) + torch.where(m, 0.0, -100.0).unsqueeze(0)
+    return (grouped + m.to(q)).flatten(0, 1).softmax(-1) @ v
+
+
 FORMS = {
     "plain": lambda q, k, v, m: (q @ k.mT * 0.3).softmax(-1) @ v,
     "masked by -inf": lambda q, k, v, m: (q @ k.mT / 2.5).masked_fill(~m, -math.inf).softmax(-1) @ v,
@@ -164,6 +172,7 @@ FORMS = {
     "added": lambda q, k, v, m: (q @ k.mT * 0.5 + (1 - m.to(q)) * -1e4).softmax(-1) @ v,
     "added and masked": lambda q, k, v, m: (q @ k.mT + m.to(q)).masked_fill(~m, -math.inf).softmax(-1) @ v,
     "transposed": lambda q, k, v, m: v.mT @ (q @ k.mT / 3).softmax(-1).mT,
+    "windows": windows,
     "heads behind": lambda q, k, v, m: torch.einsum(
         "bhts,bshd->bthd", torch.einsum("bthd,bshd->bhts", q, k).softmax(-1), v
     ),
@@ -196,3 +205,15 @@ def test_written_out_is_one_kernel(form: str) -> None:
     args = [*operands(100, 110, 24), torch.ones(2, 1, 100, 110, dtype=torch.bool)]
     net = sol.optimize(Written(form).eval(), *args)
     assert sum(row["solver"].startswith("attention ") for row in sol.profile(net, *args, runs=1).rows()) == 1
+
+
+def test_weights_that_underflow_are_zero() -> None:
+    """Masks of -100 make denormal weights, with which processors multiply slowly."""
+    q, k, v = torch.zeros(1, 2, 64, 16), torch.zeros(1, 2, 70, 16), torch.zeros(1, 2, 70, 16)
+    mask = torch.full((64, 70), -100.0)
+    mask[:, 0] = 0
+    v[..., 1:, :] = 1
+    assert not sol.optimize(Fused().eval(), q, k, v, mask)(q, k, v, mask).any()
+    mask[:, 1] = -80  # these are normal
+    y = sol.optimize(Fused().eval(), q, k, v, mask)(q, k, v, mask)
+    assert torch.allclose(y, torch.full_like(y, math.exp(-80)), rtol=1e-5, atol=0)
