@@ -23,12 +23,12 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
 /* Functions that join: `now` is what becomes of an element y that is joined with v. They return the number of elements
  * in front of the first index that is out of range. */
 #define EACH(name, type, now)                                                               \
-    static int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from)   \
+    static inline int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from, int64_t dj) \
     {                                                                                       \
         int64_t k = 0;                                                                      \
         for (; k + BLOCK <= n; k += BLOCK)                                                  \
             for (int b = 0; b < BLOCK; b++) {                                               \
-                const type y = to[k + b], v = from[k + b];                                  \
+                const type y = to[k + b], v = from[(k + b) * dj];                           \
                 (void)y, to[k + b] = (type)(now);                                           \
             }                                                                               \
         return k;                                                                           \
@@ -58,7 +58,9 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
             (void)y, to[place[k]] = (type)(now);                                            \
         }                                                                                   \
         if (place) return n;                                                                \
-        for (int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from) : 0; k < n; k++) { \
+        int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from, 1) : 0;                 \
+        if (di == 1 && dj == 0) k = name##_blocks(n, to, from, 0);                          \
+        for (; k < n; k++) {                                                                \
             const type y = to[k * di], v = from[k * dj];                                    \
             (void)y, to[k * di] = (type)(now);                                              \
         }                                                                                   \
