@@ -127,6 +127,7 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
                  deploy_string(d->arena, s->opaque.at[i]->name));
         text_put(t, "    .kind = &%s, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .skip = %d,\n",
                  a.kind->name, a.type, a.bytes, a.nin, a.down, a.mode, a.skip);
+        if (a.uniform) text_put(t, "    .uniform = 1,\n");
         text_put(t, "    .outer = %s, .n = %s, .inner = %s, .keep = %s, .elements = %s,\n", quantity_text(q, a.outer),
                  quantity_text(q, a.n), quantity_text(q, a.inner), quantity_text(q, a.keep),
                  quantity_text(q, a.elements));

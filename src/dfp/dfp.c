@@ -429,13 +429,42 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
 
 /* -- the solver */
 
-static int lanes_for(const struct solver_context *sc, const struct loops *loops)
+struct gathers {
+    const struct cluster *c;
+    bool found;
+};
+
+static bool reads_position(const struct loops *loops, int32_t node)
 {
+    const struct ex *e = &loops->ex.at[node];
+    return e->kind == EX_READ && loops->tensors.at[e->tensor].dtype == SOL_I64;
+}
+
+/* A read, guarded by its limits, at a position that is data where its elements are neighbours. */
+static void see_gather(void *user, int32_t node)
+{
+    struct gathers *g = user;
+    const struct loops *loops = g->c->loops;
+    const struct ex *e = &loops->ex.at[node];
+    int d = 0;
+    if (e->kind != EX_READ || !e->b || loops->tensors.at[e->tensor].role == LOOPS_TABLE) return;
+    for (int32_t i = e->a; i; i = loops->ex.at[i].next, d++)
+        if (g->c->memory[e->tensor].stride[d] == 1 && ex_any(loops, i, reads_position)) g->found = true;
+}
+
+/* Positions have 64 bits: where elements are gathered by them, a vector has as many lanes as it has room for them, for
+ * compilers take longer vectors apart. */
+static int lanes_for(const struct solver_context *sc, const struct cluster *c)
+{
+    const struct loops *loops = c->loops;
+    struct gathers gathers = {c, false};
     bool narrow = !target_has_vectors(sc->target);
     if (narrow && !target_has_items(sc->target)) return 1;
     for (int i = 0; i < loops->tensors.n; i++)
         narrow = narrow || (loops->tensors.at[i].role != LOOPS_TABLE && loops->tensors.at[i].dtype == SOL_F32);
-    return MAX(2, target_lanes(sc->target, narrow ? 4 : 8));
+    if (target_has_items(sc->target)) return MAX(2, target_lanes(sc->target, narrow ? 4 : 8));
+    for (int i = 0; i < loops->stmts.n && narrow; i++) ex_walk(loops, loops->stmts.at[i].value, see_gather, &gathers);
+    return MAX(2, target_lanes(sc->target, narrow && !gathers.found ? 4 : 8));
 }
 
 static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)
@@ -444,7 +473,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     struct dfp *d = &m->d;
     d->sc = sc;
     d->items = target_has_items(sc->target);
-    d->lanes = lanes_for(sc, c->loops);
+    d->lanes = lanes_for(sc, c);
     const struct cluster expanded = dfp_expand(sc, c, d->lanes);
     d->pl = groups_make(sc, &expanded, d->lanes);
     dfp_collapse(d->pl);

@@ -23,12 +23,12 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
 /* Functions that join: `now` is what becomes of an element y that is joined with v. They return the number of elements
  * in front of the first index that is out of range. */
 #define EACH(name, type, now)                                                               \
-    static int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from)   \
+    static inline int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from, int64_t dj) \
     {                                                                                       \
         int64_t k = 0;                                                                      \
         for (; k + BLOCK <= n; k += BLOCK)                                                  \
             for (int b = 0; b < BLOCK; b++) {                                               \
-                const type y = to[k + b], v = from[k + b];                                  \
+                const type y = to[k + b], v = from[(k + b) * dj];                           \
                 (void)y, to[k + b] = (type)(now);                                           \
             }                                                                               \
         return k;                                                                           \
@@ -58,7 +58,9 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
             (void)y, to[place[k]] = (type)(now);                                            \
         }                                                                                   \
         if (place) return n;                                                                \
-        for (int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from) : 0; k < n; k++) { \
+        int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from, 1) : 0;                 \
+        if (di == 1 && dj == 0) k = name##_blocks(n, to, from, 0);                          \
+        for (; k < n; k++) {                                                                \
             const type y = to[k * di], v = from[k * dj];                                    \
             (void)y, to[k * di] = (type)(now);                                              \
         }                                                                                   \
@@ -307,6 +309,19 @@ static bool scatter_line(const struct reference *a, struct walk *w, char *const 
     return true;
 }
 
+/* What indices do not name: x, or one number. */
+static void begin(const struct reference *a, const char *x, char *y)
+{
+    if (!a->uniform) {
+        if (a->elements) memcpy(y, x, (size_t)(a->elements * a->bytes));
+        return;
+    }
+    bool zero = true;
+    for (int b = 0; b < a->bytes; b++) zero &= !x[b];
+    if (zero) memset(y, 0, (size_t)(a->elements * a->bytes));
+    for (int64_t k = 0; k < a->elements && !zero; k++) memcpy(y + k * a->bytes, x, (size_t)a->bytes);
+}
+
 static enum reference_error scatter(const struct reference *given, char *const *p, void *scratch,
                                     struct reference_bad *out_bad)
 {
@@ -316,7 +331,7 @@ static enum reference_error scatter(const struct reference *given, char *const *
     (void)scratch;
     if (!a.ndim) a.shape[a.ndim++] = 1;
     for (int d = 0; d < a.ndim - 1; d++) n *= a.shape[d];
-    if (a.elements) memcpy(p[a.nin], p[0], (size_t)(a.elements * a.bytes));
+    begin(&a, p[0], p[a.nin]);
     if (!a.shape[a.ndim - 1]) return REFERENCE_GOOD; /* indices that nothing uses may have any value */
     for (; n > 0; n--, step(&a, a.ndim - 1, &w))
         if (!scatter_line(&a, &w, p, out_bad)) return REFERENCE_INDEX;

@@ -1,5 +1,6 @@
 /* Layers that write by index. They have no loops, because the position of a write is data, and later writes to the same
- * position must come later. */
+ * position must come later. What they write to, x, is a tensor, or one number in the attribute `shape`, which then need
+ * not lie in memory before. */
 #include <string.h>
 
 #include "layers/build.h"
@@ -7,6 +8,26 @@
 #define MODES "none|add|mul|max|min"
 
 /* -- what all of them are: a walk over u, in reference_scatter.c */
+
+/* The inputs, x in its shape. */
+static sol_status spread(struct arena *a, const struct layer_def *def, const struct opdef_input *in, int nin,
+                         const struct attrs *attrs, const struct opdef_input **out_in)
+{
+    const int n = attr_length(attrs, "shape");
+    *out_in = in;
+    if (!n) return SOL_OK;
+    if (in[0].ndim || n > SOL_MAX_DIMS)
+        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: shape: expected one number as x and at most %d sizes", def->name,
+                        SOL_MAX_DIMS);
+    struct opdef_input *all = arena_memdup(a, in, (size_t)nin * sizeof *in);
+    int64_t *shape = NEW_ARRAY(a, int64_t, SOL_MAX_DIMS);
+    if (!all || !shape) return ctx_check(arena_ctx(a));
+    for (int d = 0; d < n; d++) shape[d] = attrs_int(attrs, "shape", d, 0);
+    all[0].ndim = n;
+    all[0].shape = shape;
+    *out_in = all;
+    return SOL_OK;
+}
 
 /* Input u is combined with x. */
 static sol_status joinable(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int u,
@@ -47,12 +68,13 @@ static void row_major(const struct sol_tensor *t, int64_t *stride)
 
 static void describe(const struct sol_layer *l, int values, int ndim, const int64_t *shape, struct reference *out)
 {
-    const struct sol_tensor *x = l->in[0];
+    const struct sol_tensor *x = l->out[0];
     *out = (struct reference){.kind = &reference_scatter,
                               .type = reference_type((enum sol_dtype)x->dtype),
                               .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
                               .nin = l->nin,
                               .mode = mode_of(l),
+                              .uniform = attr_length(&l->attrs, "shape") > 0,
                               .values = values,
                               .ndim = ndim,
                               .elements = tensor_elements(x)};
@@ -63,7 +85,7 @@ static void describe(const struct sol_layer *l, int values, int ndim, const int6
 static struct reference_index *indices(struct arena *a, const struct sol_layer *l, int i, int axis,
                                        struct reference *out)
 {
-    const struct sol_tensor *x = l->in[0];
+    const struct sol_tensor *x = l->out[0];
     int64_t stride[SOL_MAX_DIMS];
     if (!out->index) out->index = NEW_ARRAY(a, struct reference_index, SOL_MAX_DIMS);
     struct reference_index *index = (struct reference_index *)(uintptr_t)out->index + out->nindex++;
@@ -89,7 +111,7 @@ OPAQUE_SHAPE(shape_scatter_elements)
 {
     struct sol_ctx *ctx = arena_ctx(a);
     int axis;
-    (void)nin;
+    TRY(spread(a, def, in, nin, attrs, &in));
     TRY(axis_attr(ctx, def, attrs, "axis", MAX(in[0].ndim, 1), &axis));
     TRY(joinable(ctx, def, in, 2, attrs));
     TRY(integers(ctx, def, in, 1));
@@ -106,7 +128,7 @@ OPAQUE_SHAPE(shape_scatter_elements)
 
 OPAQUE_DESCRIBE(describe_scatter_elements)
 {
-    const struct sol_tensor *x = l->in[0], *i = l->in[1];
+    const struct sol_tensor *x = l->out[0], *i = l->in[1];
     int64_t axis = attrs_int(&l->attrs, "axis", 0, 0), shape[SOL_MAX_DIMS];
     if (axis < 0) axis += MAX(x->ndim, 1);
     for (int d = 0; d < i->ndim; d++) shape[d] = i->dim[d].size;
@@ -122,7 +144,7 @@ OPAQUE_DESCRIBE(describe_scatter_elements)
 OPAQUE_SHAPE(shape_scatter_nd)
 {
     struct sol_ctx *ctx = arena_ctx(a);
-    (void)nin;
+    TRY(spread(a, def, in, nin, attrs, &in));
     TRY(joinable(ctx, def, in, 2, attrs));
     TRY(integers(ctx, def, in, 1));
     TRY(rank_of(ctx, def, in, 1, 1, false));
@@ -143,7 +165,7 @@ OPAQUE_SHAPE(shape_scatter_nd)
 
 OPAQUE_DESCRIBE(describe_scatter_nd)
 {
-    const struct sol_tensor *x = l->in[0], *i = l->in[1], *u = l->in[2];
+    const struct sol_tensor *x = l->out[0], *i = l->in[1], *u = l->in[2];
     const int64_t k = i->dim[i->ndim - 1].size;
     const int lead = i->ndim - 1;
     int64_t shape[SOL_MAX_DIMS], own[SOL_MAX_DIMS], xs[SOL_MAX_DIMS];
@@ -171,12 +193,12 @@ struct put {
 /* `size(input, d)` works for inputs in both forms: row_input while shapes are computed, tensors at run time. */
 static int64_t size_of(const struct opdef_input *in, const struct sol_layer *l, int i, int d)
 {
-    return in ? in[i].shape[d] : l->in[i]->dim[d].size;
+    return in ? in[i].shape[d] : (i ? l->in[i] : l->out[0])->dim[d].size;
 }
 
 static int rank_in(const struct opdef_input *in, const struct sol_layer *l, int i)
 {
-    return in ? in[i].ndim : l->in[i]->ndim;
+    return in ? in[i].ndim : (i ? l->in[i] : l->out[0])->ndim;
 }
 
 /* False if sizes do not match. */
@@ -223,6 +245,7 @@ OPAQUE_SHAPE(shape_index_put)
     struct put p;
     int count = attr_length(attrs, "dims");
     bool marked[SOL_MAX_DIMS] = {false};
+    TRY(spread(a, def, in, nin, attrs, &in));
     TRY(joinable(ctx, def, in, 1, attrs));
     if (count < 1 || count != nin - 2)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dims: expected one for each of %d index tensors, got %d", def->name,
@@ -241,7 +264,7 @@ OPAQUE_SHAPE(shape_index_put)
 
 OPAQUE_DESCRIBE(describe_index_put)
 {
-    const struct sol_tensor *x = l->in[0];
+    const struct sol_tensor *x = l->out[0];
     struct put p;
     int64_t xs[SOL_MAX_DIMS];
     put_shape(NULL, l, &l->attrs, l->nin - 2, &p);

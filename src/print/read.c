@@ -430,13 +430,73 @@ static const char *loaded(struct print_expr *p, int32_t node, enum compute k)
     return step ? text : expr_splat(p, text, k);
 }
 
+/* The farthest element of a tensor from its element 0, halos included, is a number of 31 bits. */
+static bool is_near(const struct print_expr *p, int tensor)
+{
+    const struct loops_tensor *t = &p->loops->tensors.at[tensor];
+    int64_t stride[SOL_MAX_DIMS], reach = 0;
+    expr_strides(p->loops, p->memory, tensor, stride);
+    for (int d = 0; d < t->ndim; d++) {
+        if (size_varies(t->shape[d]) || size_varies(stride[d])) return false;
+        const struct memory *m = p->memory && t->role != LOOPS_TABLE ? &p->memory[tensor] : NULL;
+        reach += (t->shape[d] + (m ? m->halo_low[d] + m->halo_high[d] : 0)) * (stride[d] < 0 ? -stride[d] : stride[d]);
+    }
+    return reach < INT32_MAX;
+}
+
+/* A read inside a tensor whose place differs from lane to lane by data. Places and tests are vectors, so they can leave
+ * loops that they do not depend on, and the loads are one instruction where the machine has it. Lanes that are outside
+ * load the element at place 0 instead. NULL: the read has another form. */
+static const char *gathered(struct print_expr *p, const struct ex *e, enum compute k)
+{
+    const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
+    const int bytes = dtype_def((enum sol_dtype)t->dtype)->bytes;
+    int64_t stride[SOL_MAX_DIMS];
+    struct arena *arena = p->out->arena;
+    struct text base = text_new(arena), place = text_new(arena), in = text_new(arena);
+    struct affine a;
+    bool affine = true, below, above;
+    int d = 0;
+    if (t->role == LOOPS_TEMP || compute_is_int(k) || compute_of(t->dtype) != k || bytes != (k == C_F32 ? 4 : 8))
+        return NULL;
+    for (int32_t i = e->a; i; i = print_ex(p, i)->next, d++) {
+        if (!expr_varies(p, i) && is_tested(p, e, d, i, &below, &above)) return NULL;
+        affine = affine && expr_affine(p, i, &a);
+    }
+    expr_strides(p->loops, p->memory, e->tensor, stride);
+    for (int i = 0; i < d; i++)
+        if (stride[i] < 0) return NULL;
+    if (affine || expr_varies(p, e->b) || (k == C_F32 && !is_near(p, e->tensor))) return NULL;
+    const char *own = SAY(p, "i64x%d", p->lanes), *index = compute_def(k)->mask;
+    d = 0;
+    for (int32_t i = e->a; i; i = print_ex(p, i)->next, d++) {
+        if (!expr_varies(p, i)) {
+            text_put(&base, "%s%s * %" PRId64, base.n ? " + " : "", text_enclosed(arena, print_index(p, i)), stride[d]);
+            continue;
+        }
+        const char *varying = expr_temp(p, expr_value(p, i, C_I64), C_I64);
+        text_put(&place, "%s%s * %" PRId64, place.n ? " + " : "", varying, stride[d]);
+        if (!is_tested(p, e, d, i, &below, &above)) continue;
+        text_put(&in, "%s(@%s)((@u64x%d)%s < %" PRId64 ")", in.n ? " & " : "", own, p->lanes, varying, t->shape[d]);
+    }
+    const char *mask = in.n ? expr_temp(p, in.at, C_I64) : NULL;
+    const char *at = SAY(p, mask ? "((%s) & %s)" : "(%s)", place.at, mask);
+    const char *value = SAY(p, "@sol_gather_%s(%s, %s)", expr_type_name(p, k),
+                            text_address(arena, t->name, base.n ? base.at : "0"), expr_elements(p, at, index));
+    if (!mask) return value;
+    return SAY(p, "@sol_select_%s(%s, %s, %s)", expr_type_name(p, k), expr_elements(p, mask, index), value,
+               expr_value(p, e->b, k));
+}
+
 const char *expr_read(struct print_expr *p, int32_t node, enum compute k)
 {
     const struct ex e = *print_ex(p, node);
     const int lanes = p->lanes;
     if (!e.b) return loaded(p, node, k);
-    if (lanes > 1 && (test_varies(p, &e) || (!p->read && expr_lane_step(p, e.tensor, e.a) < 0)))
-        return expr_lanes(p, node, k);
+    if (lanes > 1 && (test_varies(p, &e) || (!p->read && expr_lane_step(p, e.tensor, e.a) < 0))) {
+        const char *vector = gathered(p, &e, k);
+        return vector ? vector : expr_lanes(p, node, k);
+    }
     p->lanes = 1;
     const char *test = inside(p, &e);
     p->lanes = lanes;

@@ -100,6 +100,19 @@ static const struct helper_row extreme_helper[] = {
     {"sol_relu_$V", "@HELPER @$V sol_relu_$V(@$V a) { return @sol_greater_$V((@$V){0}, a); }"},
 };
 
+/* Elements at places: an instruction of AVX-512, $T, where there is one. */
+static const struct helper_row gather_helper = {
+    "sol_gather_$V", "@HELPER @$V sol_gather_$V(const $S *x, @$I at)\n"
+                     "{\n"
+                     "#if $G && !defined __clang__\n"
+                     "    return (@$V)$T;\n"
+                     "#else\n"
+                     "    @$V r = {0};\n"
+                     "    for (int i = 0; i < $L; i++) r[i] = x[at[i]];\n"
+                     "    return r;\n"
+                     "#endif\n"
+                     "}"};
+
 static const struct helper_row float_functions[] = {
     {"sol_exp_$V", "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled in two steps so that "
                    "denormals are right. */\n"
@@ -369,6 +382,30 @@ static void extremes(struct helpers *h, struct token *t, int n, int lanes, enum 
     add(h, ROWS(extreme_helper), t, n + 3);
 }
 
+static void gathers(struct helpers *h, struct token *t, int n, int lanes, enum compute k)
+{
+    static const struct {
+        enum compute k;
+        int lanes;
+        const char *where, *call;
+    } instructions[] = {
+        {C_F32, 16, "defined __AVX512F__", "__builtin_ia32_gathersiv16sf((@f32x16){0}, x, at, -1, 4)"},
+        {C_F64, 8, "defined __AVX512F__", "__builtin_ia32_gatherdiv8df((@f64x8){0}, x, at, -1, 8)"},
+        {C_F32, 8, "defined __AVX512VL__",
+         "__builtin_ia32_gathersiv8sf((@f32x8){0}, x, at, (@f32x8)((@i32x8){0} - 1), 4)"},
+        {C_F64, 4, "defined __AVX512VL__",
+         "__builtin_ia32_gatherdiv4df((@f64x4){0}, x, at, (@f64x4)((@i64x4){0} - 1), 8)"},
+    };
+    t[n] = (struct token){'G', "0"};
+    t[n + 1] = (struct token){'T', "x"};
+    for (int i = 0; i < COUNT_OF(instructions); i++) {
+        if (instructions[i].k != k || instructions[i].lanes != lanes) continue;
+        t[n].text = instructions[i].where;
+        t[n + 1].text = instructions[i].call;
+    }
+    add(h, &gather_helper, 1, t, n + 2);
+}
+
 /* Transposes as many vectors as they have lanes. Each stage interleaves the first half with the second. */
 static void transpose(struct helpers *h, struct token *t, int n, int lanes)
 {
@@ -449,6 +486,7 @@ void helpers_vector(struct helpers *h, int lanes)
         else
             add(h, ROWS(float_helpers), t, 4);
         if (k != C_I64) extremes(h, t, 4, lanes, k);
+        if (k != C_I64) gathers(h, t, 4, lanes, k);
         across(h, t, 4, lanes, k);
         transpose(h, t, 4, lanes);
         second(h, t, 4, lanes);
