@@ -445,6 +445,32 @@ static sol_status rule_attention(struct rule_call *c)
     return SOL_OK;
 }
 
+/* -- transposed convolution: it is the adjoint of a convolution, so that convolution is its gradient. From its own
+ * loops, which are one product for each residue of the stride, the gradient would be as many products. */
+
+static sol_status rule_conv_t(struct rule_call *c)
+{
+    const struct sol_layer *l = c->l;
+    struct sol_tensor *const in[] = {c->d[0], l->in[1]}, *x = l->in[0], *of_conv[3] = {0};
+    struct attrs attrs = {0, NEW_ARRAY(c->g->arena, struct opdef_attr, l->attrs.n + 1)};
+    const bool bias[3] = {false, false, l->nin > 2 && c->want[2]}, weights[3] = {false, true, false};
+    struct sol_layer *conv;
+    bool same = true;
+    for (int i = 0; i < l->attrs.n; i++)
+        if (strcmp(l->attrs.at[i].name, "o")) attrs.at[attrs.n++] = l->attrs.at[i];
+    for (int d = 0; d < x->ndim - 2; d++) /* elements that the stride leaves over would be more results */
+        same &= attrs_int(&l->attrs, "o", d, 0) < attrs_int(&l->attrs, "s", d, 1);
+    if (!same) return adjoint_layer(c->g, c->l, c->d, c->want, c->out_d);
+    TRY(graph_add(c->g, NULL, &(struct new_layer){"Conv", 2, in, &attrs, l->name, l->where}, &conv));
+    for (int d = 0; d < x->ndim; d++) same &= conv->out[0]->dim[d].size == x->dim[d].size;
+    if (!same) return adjoint_layer(c->g, c->l, c->d, c->want, c->out_d); /* not provable where sizes vary */
+    if (c->want[1]) TRY(adjoint_layer(c->g, conv, (struct sol_tensor *[]){x}, weights, of_conv));
+    if (bias[2]) TRY(adjoint_layer(c->g, c->l, c->d, bias, c->out_d));
+    if (c->want[0]) c->out_d[0] = conv->out[0];
+    if (c->want[1]) c->out_d[1] = of_conv[1];
+    return SOL_OK;
+}
+
 static const struct rule rules[] = {
     {"Embedding", 1, 1, rule_embedding},
     {"Gather", 1, 1, rule_gather},
@@ -458,6 +484,7 @@ static const struct rule rules[] = {
     {"CTCLoss", 1, 1, rule_ctc},
     {"CumSum", 1, 1, rule_cumsum},
     {"Reshape", 1, 1, rule_reshape},
+    {"ConvT", 7, 1, rule_conv_t},
     {"Graft", 15, 1, rule_graft},
     {"AttentionSums", 15, 7, rule_attention},
     {0},

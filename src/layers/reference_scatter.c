@@ -22,49 +22,58 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
 
 /* Functions that join: `now` is what becomes of an element y that is joined with v. They return the number of elements
  * in front of the first index that is out of range. */
-#define EACH(name, type, now)                                                               \
+#define EACH(name, type, now)                                                                                \
     static inline int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from, int64_t dj) \
-    {                                                                                       \
-        int64_t k = 0;                                                                      \
-        for (; k + BLOCK <= n; k += BLOCK)                                                  \
-            for (int b = 0; b < BLOCK; b++) {                                               \
-                const type y = to[k + b], v = from[(k + b) * dj];                           \
-                (void)y, to[k + b] = (type)(now);                                           \
-            }                                                                               \
-        return k;                                                                           \
-    }                                                                                       \
-    static int64_t name##_at(const struct run *l)                                           \
-    {                                                                                       \
-        type *to = (type *)l->y;                                                            \
-        const type *from = (const type *)l->u;                                              \
-        const int64_t n = l->n, di = l->di, dj = l->dj, by = l->by, *index = l->index;      \
-        const int64_t below = l->below, limit = l->limit, size = l->size;                   \
-        for (int64_t k = 0; k < n; k++, to += di, from += dj, index += by) {                \
-            const int64_t at = *index + (*index < 0 ? below : 0);                           \
-            if ((uint64_t)at >= (uint64_t)limit) return k;                                  \
-            const type y = to[at * size], v = *from;                                        \
-            (void)y, to[at * size] = (type)(now);                                           \
-        }                                                                                   \
-        return n;                                                                           \
-    }                                                                                       \
-    static int64_t name(const struct run *l)                                                \
-    {                                                                                       \
-        type *const to = (type *)l->y;                                                      \
-        const type *const from = (const type *)l->u;                                        \
-        const int64_t n = l->n, di = l->di, dj = l->dj, *const place = l->place;            \
-        if (l->index) return name##_at(l);                                                  \
-        for (int64_t k = 0; place && k < n; k++) {                                          \
-            const type y = to[place[k]], v = from[k * dj];                                  \
-            (void)y, to[place[k]] = (type)(now);                                            \
-        }                                                                                   \
-        if (place) return n;                                                                \
-        int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from, 1) : 0;                 \
-        if (di == 1 && dj == 0) k = name##_blocks(n, to, from, 0);                          \
-        for (; k < n; k++) {                                                                \
-            const type y = to[k * di], v = from[k * dj];                                    \
-            (void)y, to[k * di] = (type)(now);                                              \
-        }                                                                                   \
-        return n;                                                                           \
+    {                                                                                                        \
+        int64_t k = 0;                                                                                       \
+        for (; k + BLOCK <= n; k += BLOCK)                                                                   \
+            for (int b = 0; b < BLOCK; b++) {                                                                \
+                const type y = to[k + b], v = from[(k + b) * dj];                                            \
+                (void)y, to[k + b] = (type)(now);                                                            \
+            }                                                                                                \
+        return k;                                                                                            \
+    }                                                                                                        \
+    static inline int64_t name##_walk(const struct run *l, int64_t di, int64_t dj, int64_t by, int64_t size) \
+    {                                                                                                        \
+        type *to = (type *)l->y;                                                                             \
+        const type *from = (const type *)l->u;                                                               \
+        const int64_t n = l->n, below = l->below, limit = l->limit, *index = l->index;                       \
+        for (int64_t k = 0; k < n; k++, to += di, from += dj, index += by) {                                 \
+            int64_t at = *index;                                                                             \
+            if ((uint64_t)at >= (uint64_t)limit) {                                                           \
+                at += at < 0 ? below : 0;                                                                    \
+                if ((uint64_t)at >= (uint64_t)limit) return k;                                               \
+            }                                                                                                \
+            const type y = to[at * size], v = *from;                                                         \
+            (void)y, to[at * size] = (type)(now);                                                            \
+        }                                                                                                    \
+        return n;                                                                                            \
+    }                                                                                                        \
+    static int64_t name##_at(const struct run *l)                                                            \
+    {                                                                                                        \
+        const bool line = l->di == 0 && l->by == 1 && l->size == 1; /* along what is written */              \
+        if (line && l->dj == 1) return name##_walk(l, 0, 1, 1, 1);                                           \
+        if (line && l->dj == 0) return name##_walk(l, 0, 0, 1, 1);                                           \
+        return name##_walk(l, l->di, l->dj, l->by, l->size);                                                 \
+    }                                                                                                        \
+    static int64_t name(const struct run *l)                                                                 \
+    {                                                                                                        \
+        type *const to = (type *)l->y;                                                                       \
+        const type *const from = (const type *)l->u;                                                         \
+        const int64_t n = l->n, di = l->di, dj = l->dj, *const place = l->place;                             \
+        if (l->index) return name##_at(l);                                                                   \
+        for (int64_t k = 0; place && k < n; k++) {                                                           \
+            const type y = to[place[k]], v = from[k * dj];                                                   \
+            (void)y, to[place[k]] = (type)(now);                                                             \
+        }                                                                                                    \
+        if (place) return n;                                                                                 \
+        int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from, 1) : 0;                                  \
+        if (di == 1 && dj == 0) k = name##_blocks(n, to, from, 0);                                           \
+        for (; k < n; k++) {                                                                                 \
+            const type y = to[k * di], v = from[k * dj];                                                     \
+            (void)y, to[k * di] = (type)(now);                                                               \
+        }                                                                                                    \
+        return n;                                                                                            \
     }
 /* A NaN that is there stays. */
 #define JOIN(name, type, sum, times)                      \

@@ -36,12 +36,14 @@ sol_status pass_scatter_rows(struct sol_graph *g)
         *count = l->in[1]->dim[axis].size;
         struct opdef_attr a = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = count};
         if (row->ndim != 1)
-            TRY(pass_add(g, l, l, &(struct new_layer){.kind = "Reshape", .nin = 1, .in = &row, .attrs = &(struct attrs){1, &a}},
+            TRY(pass_add(g, l, l,
+                         &(struct new_layer){.kind = "Reshape", .nin = 1, .in = &row, .attrs = &(struct attrs){1, &a}},
                          &in[2]));
         struct opdef_attr put[] = {
             {.name = "dims", .kind = ATTR_INT, .n = 1, .ints = &axis},
             {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = attrs_text(&l->attrs, "mode", "none")}};
-        TRY(pass_add(g, l, l, &(struct new_layer){.kind = "IndexPut", .nin = 3, .in = in, .attrs = &(struct attrs){2, put}},
+        TRY(pass_add(g, l, l,
+                     &(struct new_layer){.kind = "IndexPut", .nin = 3, .in = in, .attrs = &(struct attrs){2, put}},
                      &y));
         graph_replace(g, l->out[0], y);
         graph_remove(g, l);

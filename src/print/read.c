@@ -454,19 +454,19 @@ static const char *gathered(struct print_expr *p, const struct ex *e, enum compu
     int64_t stride[SOL_MAX_DIMS];
     struct arena *arena = p->out->arena;
     struct text base = text_new(arena), place = text_new(arena), in = text_new(arena);
-    struct affine a;
-    bool affine = true, below, above;
+    bool data = false, below, above;
     int d = 0;
     if (t->role == LOOPS_TEMP || compute_is_int(k) || compute_of(t->dtype) != k || bytes != (k == C_F32 ? 4 : 8))
         return NULL;
+    if (p->lanes > target_lanes(p->target, 8)) return NULL; /* compilers take longer vectors apart */
     for (int32_t i = e->a; i; i = print_ex(p, i)->next, d++) {
         if (!expr_varies(p, i) && is_tested(p, e, d, i, &below, &above)) return NULL;
-        affine = affine && expr_affine(p, i, &a);
+        data |= expr_varies(p, i) && ex_reads_data(p->loops, i);
     }
     expr_strides(p->loops, p->memory, e->tensor, stride);
     for (int i = 0; i < d; i++)
         if (stride[i] < 0) return NULL;
-    if (affine || expr_varies(p, e->b) || (k == C_F32 && !is_near(p, e->tensor))) return NULL;
+    if (!data || expr_varies(p, e->b) || (k == C_F32 && !is_near(p, e->tensor))) return NULL;
     const char *own = SAY(p, "i64x%d", p->lanes), *index = compute_def(k)->mask;
     d = 0;
     for (int32_t i = e->a; i; i = print_ex(p, i)->next, d++) {

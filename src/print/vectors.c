@@ -101,17 +101,16 @@ static const struct helper_row extreme_helper[] = {
 };
 
 /* Elements at places: an instruction of AVX-512, $T, where there is one. */
-static const struct helper_row gather_helper = {
-    "sol_gather_$V", "@HELPER @$V sol_gather_$V(const $S *x, @$I at)\n"
-                     "{\n"
-                     "#if $G && !defined __clang__\n"
-                     "    return (@$V)$T;\n"
-                     "#else\n"
-                     "    @$V r = {0};\n"
-                     "    for (int i = 0; i < $L; i++) r[i] = x[at[i]];\n"
-                     "    return r;\n"
-                     "#endif\n"
-                     "}"};
+static const struct helper_row gather_helper = {"sol_gather_$V", "@HELPER @$V sol_gather_$V(const $S *x, @$I at)\n"
+                                                                 "{\n"
+                                                                 "#if $G && !defined __clang__\n"
+                                                                 "    return (@$V)$T;\n"
+                                                                 "#else\n"
+                                                                 "    @$V r = {0};\n"
+                                                                 "    for (int i = 0; i < $L; i++) r[i] = x[at[i]];\n"
+                                                                 "    return r;\n"
+                                                                 "#endif\n"
+                                                                 "}"};
 
 static const struct helper_row float_functions[] = {
     {"sol_exp_$V", "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled in two steps so that "
@@ -390,11 +389,13 @@ static void gathers(struct helpers *h, struct token *t, int n, int lanes, enum c
         const char *where, *call;
     } instructions[] = {
         {C_F32, 16, "defined __AVX512F__", "__builtin_ia32_gathersiv16sf((@f32x16){0}, x, at, -1, 4)"},
-        {C_F64, 8, "defined __AVX512F__", "__builtin_ia32_gatherdiv8df((@f64x8){0}, x, at, -1, 8)"},
+        {C_F64, 8, "defined __AVX512F__",
+         "__builtin_ia32_gatherdiv8df((@f64x8){0}, x, (long long __attribute__((vector_size(64))))at, -1, 8)"},
         {C_F32, 8, "defined __AVX512VL__",
          "__builtin_ia32_gathersiv8sf((@f32x8){0}, x, at, (@f32x8)((@i32x8){0} - 1), 4)"},
         {C_F64, 4, "defined __AVX512VL__",
-         "__builtin_ia32_gatherdiv4df((@f64x4){0}, x, at, (@f64x4)((@i64x4){0} - 1), 8)"},
+         "__builtin_ia32_gatherdiv4df((@f64x4){0}, x, (long long __attribute__((vector_size(32))))at, "
+         "(@f64x4)((@i64x4){0} - 1), 8)"},
     };
     t[n] = (struct token){'G', "0"};
     t[n + 1] = (struct token){'T', "x"};

@@ -335,7 +335,10 @@ def kthvalue(b: Builder, x: Value, k: int, dim: int, keepdim: bool) -> tuple[Val
     if x.ndim == 0:
         return x, b.fill([], 0, torch.int64)
     dim = axis_of(dim, x.ndim)
-    kth = [b.slice(v, dim, k - 1, k) for v in _sort(b, x, dim, False)]
+    n = x.shape[dim]
+    few = isinstance(k, int) and isinstance(n, int) and 4 * k <= n
+    first = topk(b, x, k, dim, False, True) if few else _sort(b, x, dim, False)
+    kth = [b.slice(v, dim, k - 1, k) for v in first]
     return (kth[0], kth[1]) if keepdim else (b.squeeze(kth[0], dim), b.squeeze(kth[1], dim))
 
 
