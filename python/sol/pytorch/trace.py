@@ -493,12 +493,17 @@ def trace(
     except (Unusual, TooLong, DataSized, _core.UnsupportedError):
         raise
     except GuardOnDataDependentSymNode as e:
-        raise Unusual(str(e)) from e
+        raise Unusual(_first_line(e)) from e
     except Exception as e:
-        raise Unusual(f"{type(e).__name__}: {e}") from e
+        raise Unusual(f"{type(e).__name__}: {_first_line(e)}") from e
     finally:
         if collecting:
             gc.enable()
+
+
+def _first_line(e: Exception) -> str:
+    """Without the stack of PyTorch's C++ code, which some messages end with."""
+    return next((line for line in str(e).splitlines() if line.strip()), "")
 
 
 def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
