@@ -139,3 +139,9 @@ def test_first_of_many(k: int) -> None:
     for x in (torch.randn(7, 1000), torch.randint(9, (3, 200)).float(), special(2, 64)):
         for largest in (True, False):
             check(lambda x, largest=largest: x.topk(k, largest=largest)[0], x, backward=False)
+
+
+@pytest.mark.parametrize("wrap", (False, True))
+@pytest.mark.parametrize("shape", ((5, 5), (3, 5), (7, 3), (3, 3, 3)))
+def test_fill_diagonal(shape: tuple[int, ...], wrap: bool) -> None:
+    check(lambda x: (x * 2).fill_diagonal_(-2.5, wrap=wrap), torch.randn(shape))

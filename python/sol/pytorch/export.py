@@ -197,6 +197,8 @@ def export(
         try:
             return trace(skeleton(root), args, kwargs, given, symbols=symbols)
         except Unusual as e:
+            if (traced := _with_gradients(root, args, kwargs, given, symbols, e)) is not None:
+                return traced
             if symbols is not None:
                 raise
             step, own, at = e.step, e.__cause__ if e.reads else None, _users(e) or _users(e.__cause__)
@@ -233,6 +235,42 @@ def _no_host_function(name: str, why: str, function: Any, args: Any, kwargs: Any
     raise _core.UnsupportedError(
         f"{name}: {getattr(function, '__qualname__', function)} ({user_line()}) is a host function, and {why}: not supported together"
     )
+
+
+def _with_gradients(
+    root: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    given: Given | None,
+    symbols: Symbols | None,
+    why: Unusual,
+) -> Traced | None:
+    """The trace of a model that itself asks for gradients (torch.autograd.grad, torch.func): of the operators below autograd."""
+    if not (why.inner or _is_of_func(why.__cause__)) or isinstance(root, torch.fx.GraphModule):
+        return None
+    try:
+        with _no_hooks():
+            return trace(skeleton(root), args, kwargs, given, symbols=symbols, below=True)
+    except (Unusual, _core.UnsupportedError) as e:
+        log.debug(f"{model_class(root).__name__}: not traced below autograd: {e}")
+        return None
+
+
+def _is_of_func(e: BaseException | None) -> bool:
+    """Whether an exception passed through a transformation of torch.func."""
+    folder = os.path.dirname(torch._functorch.__file__)
+    return e is not None and any(f.filename.startswith(folder) for f in traceback.extract_tb(e.__traceback__))
+
+
+@contextlib.contextmanager
+def _no_hooks() -> Iterator[None]:
+    """Takes the hooks on saved tensors away that `_tracing` sets: torch.func forbids them."""
+    pack, unpack = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def _as_eager(

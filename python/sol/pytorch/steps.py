@@ -22,6 +22,7 @@ class Unusual(Exception):
 
     step: Node | None = None
     reads = False  # whether forward read values, where torch.export would fail, too
+    inner = False  # whether a trace below autograd may know more
 
 
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint

@@ -30,11 +30,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, snapshot_fake
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import boxes, fake, function, operators, outside, sized_math, state
+from . import boxes, fake, function, inner, operators, outside, sized_math, state
 from .decompose import rule
 from .hooks import computed
 from .hosting import Hosting
@@ -49,6 +50,7 @@ from .values import Given, Read, Reads, Values
 Node = torch.fx.Node
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+_DETACH = torch.ops.aten.detach.default
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 _OPERANDS = (*_PLAIN, *SYMBOLIC)
 _VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are not tensors
@@ -122,6 +124,7 @@ class _Recorder(ProxyTorchDispatchMode):
         before: _Recorder | None,
         given: Given | None,
         symbols: Symbols | None = None,
+        below: bool = False,
     ) -> None:
         super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
         self.before = before  # of an earlier call, whose results may be in the model's attributes
@@ -141,6 +144,11 @@ class _Recorder(ProxyTorchDispatchMode):
         self.inside = 0  # operators that are running
         self.apart: list[Any] = []  # operators that are being taken apart
         self.mode = mode
+        self.inner = (
+            below  # whether operators are recorded below autograd, where the model's own gradients can be followed
+        )
+        self.found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # tensors of other owners, by their identity
+        self.above: list[Any] = []  # operators of the model that are running there
         self.hosting = Hosting(self, mode, root)
 
     @classmethod
@@ -176,7 +184,39 @@ class _Recorder(ProxyTorchDispatchMode):
         if func in operators.NUMBERS:
             tensors = [a for a in args if isinstance(a, torch.Tensor)]
             return self.read(functools.partial(_called, func, args[len(tensors) :], kwargs), *tensors)
-        func, args = operators.plain(self.__torch_dispatch__, self.read, func, args)
+        if self.inner:
+            return self._above(func, args, kwargs)
+        return self.record(func, types, args, kwargs)
+
+    def _above(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Runs an operator of the model whose parts are recorded below autograd."""
+        self.above.append(func)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.above.pop()
+
+    def _is_kept(self, func: Any) -> bool:
+        """Whether a detach is autograd's, which keeps a tensor for backward or takes it out again, and not the model's."""
+        inside = self.above and self.above[-1] is not _DETACH
+        return func is _DETACH and self.inner and bool(inside or torch._C._current_graph_task_id() != -1)
+
+    def record(self, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        """Records an operator, and runs it."""
+        kwargs = kwargs or {}
+        if self._is_kept(func):
+            made = func(*args)
+            self.nodes[made] = self._nodes(args[0])
+            return made
+        if any(
+            isinstance(t, torch.Tensor) and not isinstance(t, FakeTensor) for t in pytree.tree_leaves((args, kwargs))
+        ):
+            args, kwargs = pytree.tree_map_only(torch.Tensor, self._captured, (args, kwargs))
+        if self.found and func._schema.is_mutable:
+            self._check_writes(func, args)
+        if self.inner:
+            func, args = inner.plain(self.record, func, args)
+        func, args = operators.plain(self.record, self.read, func, args)
         if self.symbols is not None:
             self.symbols.check_time()
             self.running = func._schema.name.partition("::")[2]
@@ -249,8 +289,8 @@ class _Recorder(ProxyTorchDispatchMode):
         """The batch sizes of a packed sequence. They follow from its lengths alone, so they are read as values, however
         x is computed."""
         steps, n = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
-        zeros = self.__torch_dispatch__(torch.ops.aten.zeros.default, (), ([steps, n],))
-        found: torch.Tensor = self.__torch_dispatch__(_PACK, (), (zeros, lengths, False))[1]
+        zeros = self.record(torch.ops.aten.zeros.default, (), ([steps, n],))
+        found: torch.Tensor = self.record(_PACK, (), (zeros, lengths, False))[1]
         return found
 
     def read(self, function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
@@ -289,18 +329,39 @@ class _Recorder(ProxyTorchDispatchMode):
         if isinstance(constant, FakeTensor):
             raise Unusual("lift of a tensor without data")
         name = f"_tensor_constant{len(self.constants)}"
-        with unset_fake_temporarily():
+        with _disable_current_modes() if self.inner else unset_fake_temporarily():
             self.constants[name] = constant.detach().clone()
         made: torch.Tensor = torch.ops.aten.lift_fresh.default(constant)
         source = self.source(name, made, ("param", name), InputKind.CONSTANT_TENSOR)
         self.nodes[made] = self._call(torch.ops.aten.lift_fresh_copy.default, (source,), {}, snapshot_fake(made))
         return made
 
+    def _captured(self, t: torch.Tensor) -> torch.Tensor:
+        """A tensor that forward finds in a list, a global or a closure variable: a constant, as with torch.export."""
+        if isinstance(t, FakeTensor) or t.requires_grad or t.layout != torch.strided:
+            return t
+        if id(t) not in self.found:
+            name = f"_captured{len(self.found)}"
+            with _disable_current_modes():
+                self.constants[name] = t.detach().clone()
+            made = self.mode.from_tensor(t)
+            self.found[id(t)] = t, made
+            self.source(name, made, ("param", name), InputKind.CONSTANT_TENSOR)
+        return self.found[id(t)][1]
+
+    def _check_writes(self, func: Any, args: Sequence[Any]) -> None:
+        """Leaves a model that writes into such a tensor to torch.export."""
+        memories = {made.untyped_storage()._cdata for _, made in self.found.values()}
+        if any(isinstance(a, torch.Tensor) and a.untyped_storage()._cdata in memories for a in args):
+            raise Unusual(f"{func} of a tensor that is neither an argument nor the model's")
+
     def _nodes(self, arg: Any) -> Any:
         if isinstance(arg, torch.Tensor):
             node = self.node(arg, None)
             if node is None:
-                raise Unusual("a tensor that is neither an argument nor the model's")
+                unusual = Unusual("a tensor that is neither an argument nor the model's")
+                unusual.inner = not self.inner
+                raise unusual
             return node
         if isinstance(arg, tuple | list):
             return tuple(map(self._nodes, arg)) if isinstance(arg, tuple) else [self._nodes(a) for a in arg]
@@ -414,28 +475,35 @@ def trace(
     given: Given | None = None,
     exporting: bool = True,
     symbols: Symbols | None = None,
+    below: bool = False,
 ) -> Traced:
     """Records the operators that a module calls for these arguments. Raises Unusual. Replaces the module's tensors, so
     the module cannot be used afterwards.
 
     `given`: the data from which values that forward reads are computed. `exporting`: whether checks in models give the
-    same answers as during torch.export. `symbols`: sizes of arguments that may vary.
+    same answers as during torch.export. `symbols`: sizes of arguments that may vary. `below`: record below autograd, for models
+    that ask for gradients in forward.
     """
     collecting = gc.isenabled()
     gc.disable()  # there is little garbage, and collecting is slow because PyTorch has many objects
     try:
         env, static = (symbols.env, True) if symbols else (None, None)  # the model's own tensors have no symbols
         with FakeTensorMode(shape_env=env, static_shapes=static) as mode, _told(exporting):
-            return _trace(_Recorder(module, mode, None, given, symbols), module, args, kwargs)
+            return _trace(_Recorder(module, mode, None, given, symbols, below), module, args, kwargs)
     except (Unusual, TooLong, DataSized, _core.UnsupportedError):
         raise
     except GuardOnDataDependentSymNode as e:
-        raise Unusual(str(e)) from e
+        raise Unusual(_first_line(e)) from e
     except Exception as e:
-        raise Unusual(f"{type(e).__name__}: {e}") from e
+        raise Unusual(f"{type(e).__name__}: {_first_line(e)}") from e
     finally:
         if collecting:
             gc.enable()
+
+
+def _first_line(e: Exception) -> str:
+    """Without the stack of PyTorch's C++ code, which some messages end with."""
+    return next((line for line in str(e).splitlines() if line.strip()), "")
 
 
 def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
@@ -451,7 +519,7 @@ def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
         traced = _call(module, given, rows, recorder)
         if changed := attributes.changed():
             first = Attributes(module)
-            next_call = _Recorder(module, mode, recorder, values, symbols)
+            next_call = _Recorder(module, mode, recorder, values, symbols, recorder.inner)
             if symbols is not None:
                 symbols.env.place = next_call.cause
             again = _call(module, given, rows, next_call)
@@ -478,6 +546,8 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     for row in rows:
         recorder.source(*row)
     with enable_python_dispatcher(), recorder, _portable(), _recording(recorder), contextlib.ExitStack() as symbolic:
+        if recorder.inner:
+            symbolic.enter_context(inner.Below(recorder.record))
         for functions in () if recorder.symbols is None else (sized_math.expressions, boxes.any_number):
             symbolic.enter_context(functions())
         made = called(lambda both: run(recorder, module, *both), given)

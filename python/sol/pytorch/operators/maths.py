@@ -274,7 +274,13 @@ def frexp(b: Builder, x: Value) -> tuple[Value, Value]:
 
 @op("log_sigmoid_forward")
 def log_sigmoid_forward(b: Builder, x: Value) -> tuple[Value, Value]:
-    return b.map("logsigmoid", x), b.fill(b.out[1].shape, 0, x.dtype)
+    """The second result is what the processor's backward reads; it is empty on other devices."""
+    kept = (
+        b.map("exp", b.map("neg", b.map("abs", x)))
+        if b.out[1].shape == b.out[0].shape
+        else b.fill(b.out[1].shape, 0, x.dtype)
+    )
+    return b.map("logsigmoid", x), kept
 
 
 @op("angle")
