@@ -385,7 +385,8 @@ static double available_bytes(void)
     return sum ? 1024.0 * (double)sum : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* Shows the estimate of memory before the first run, and stops if the machine has less. The inputs of files are there. */
+/* Shows the estimate of memory before the first run, and stops if the machine has less. The inputs of files are there.
+ */
 static int check_memory(struct cli *c, const struct model *model)
 {
     struct sol_memory m;
