@@ -210,6 +210,7 @@ static int model_read(struct cli *c, struct model *m, unsigned how)
     struct sol_onnx_value values[MOST_ITEMS];
     struct sol_onnx_shape shapes[MOST_ITEMS];
     sol_status status = SOL_OK;
+    char varying[WHY_ROOM] = ""; /* why the sizes cannot vary */
     for (int i = 0; i < o->ninputs; i++)
         shapes[i] = (struct sol_onnx_shape){o->inputs[i].name, i, m->given[i].ndim, m->given[i].shape};
     double start = now_s();
@@ -222,8 +223,11 @@ static int model_read(struct cli *c, struct model *m, unsigned how)
         options.open_size = ways[i] == OPEN_ONE;
         status = sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
         if (!status) break;
+        if (options.vary) snprintf(varying, sizeof varying, "%s", sol_error(c->ctx));
     }
     m->load_s = now_s() - start;
+    if (status == SOL_ERR_INVALID && *varying && strcmp(varying, sol_error(c->ctx)) != 0)
+        return cli_error(EXIT_REJECTED, "%s\nWith sizes that vary: %s", sol_error(c->ctx), varying);
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 
@@ -369,18 +373,32 @@ static int check_names(const struct options *o, const struct sol_net *net)
     return EXIT_GOOD;
 }
 
-/* Shows the estimate of memory before the first run, and stops if the machine has less. */
+/* The memory that programs can have: Linux ends a process that takes more. */
+static double available_bytes(void)
+{
+    char line[128];
+    long long kib, sum = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld", &kib) == 1 || sscanf(line, "SwapFree: %lld", &kib) == 1) sum += kib;
+    if (f) fclose(f);
+    return sum ? 1024.0 * (double)sum : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Shows the estimate of memory before the first run, and stops if the machine has less. The inputs of files are there.
+ */
 static int check_memory(struct cli *c, const struct model *model)
 {
     struct sol_memory m;
     char needs[32], has[32];
-    double most = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double most = available_bytes();
     const sol_status status = sol_net_memory_at(model->net, model->dims, &m);
     if (status) return cli_fail(c, status);
     if (c->terminal || c->o.verbose)
         fprintf(stderr, "Estimated Peak Memory Consumption: Inference ~%s\n", human_bytes(m.peak, needs));
+    for (int i = 0; i < MOST_ITEMS; i++) most += (double)model->given[i].bytes;
     if (most <= 0 || (double)m.peak <= most) return EXIT_GOOD;
-    return cli_error(EXIT_FAILED, "%s: a run needs %s of memory, this machine has %s", c->o.file,
+    return cli_error(EXIT_FAILED, "%s: a run needs %s of memory, this machine has %s left", c->o.file,
                      human_bytes(m.peak, needs), human_bytes((int64_t)most, has));
 }
 

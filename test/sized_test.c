@@ -259,7 +259,7 @@ static void calls_that_are_rejected(void **state)
         int64_t dims[2];
         const char *message;
     } cases[] = {
-        {{6, 1}, "'h' 6, 'w' 1: layer 'conv' (Conv): it needs a size #0-7, which would be -1"},
+        {{6, 1}, "'h' 6, 'w' 1: layer 'conv' (Conv): it needs a size h-7, which would be -1"},
         {{0, 1}, "'h' is 0, expected at least 1"},
         {{INT64_C(1) << 40, 1}, "'h' 1099511627776, 'w' 1: a tensor would be larger than 2^47 bytes"},
     };

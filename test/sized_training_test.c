@@ -157,7 +157,8 @@ static void a_recurrence_needs_a_step(void **state)
                "output %3 \"y\"\n",
                &s);
     assert_int_equal(bind(&s, none, dims), SOL_ERR_INVALID);
-    assert_non_null(strstr(sol_error(ctx), "'steps' 0: layer 'rnn' (LSTM): it needs a size #1-1, which would be -1"));
+    assert_non_null(
+        strstr(sol_error(ctx), "'steps' 0: layer 'rnn' (LSTM): it needs a size steps-1, which would be -1"));
     train_at(&s, some);
     train_at(&s, one);
     close_sized(&s);

@@ -173,6 +173,16 @@ static sol_status fit(const struct sol_onnx *m, const struct sol_onnx_call *call
     return SOL_OK;
 }
 
+static bool have_ranks(const struct sol_onnx *m, const struct sol_onnx_call *call)
+{
+    bool have = true;
+    for (int i = 0; i < m->inputs.n; i++) {
+        const struct sol_onnx_value *a = array_of_input(m, call, i);
+        have &= !a || a->ndim == m->inputs.at[i].ndim;
+    }
+    return have;
+}
+
 /* Is each array that of an input? The reader says so of names. */
 static sol_status check_count(const struct sol_onnx *m, const struct sol_onnx_call *call)
 {
@@ -288,12 +298,14 @@ static bool is_final(sol_status status) /* another way would end the same */
 struct why {
     char text[WHY_ROOM];
     bool sizes; /* their types and ranks fit, but sizes that vary do not */
+    bool ranks; /* an array has another number of dimensions, so that no program takes it */
 };
 
 static sol_status compare(const struct sol_onnx_program *all, const struct sol_onnx_call *call, struct why *out_why)
 {
     sol_status status = fit(all->model, call);
     out_why->sizes = !status;
+    out_why->ranks = !have_ranks(all->model, call);
     if (!status) status = bind(all, call, call->out_dims);
     if (!status) return SOL_OK;
     snprintf(out_why->text, WHY_ROOM, "%s", sol_error(all->model->ctx));
@@ -311,6 +323,7 @@ static sol_status make_all(struct sol_ctx *ctx, const struct sol_onnx_call *call
     const sol_status status = fit(p->model, call);
     if (status) {
         snprintf(out_why->text, WHY_ROOM, "%s", sol_error(ctx));
+        out_why->ranks = !have_ranks(p->model, call);
         return status;
     }
     TRY(compile(ctx, p));
@@ -357,7 +370,7 @@ static sol_status make_sized(struct sol_ctx *ctx, const struct sol_onnx_call *ca
             return status;
         }
         *out_misfit = status != SOL_OK;
-        if (status && !why->sizes) return status;
+        if (status && !why->sizes && !why->ranks) return status;
     }
     return *out_misfit ? ctx_fail(ctx, SOL_ERR_INVALID, "%s", why->text) : compile(ctx, p);
 }

@@ -182,7 +182,7 @@ sol_status sizes_begin(struct sol_net *net); /* when the network is made */
 /* Finds the sizes of a call among those that a slot knows, or computes them. `dims` as in slot_take. */
 sol_status sizes_find(struct sol_net *net, struct slot *s, const int64_t *dims);
 /* " with '#0' 2, 'steps' 40": the dimensions of a call; nothing if there are none. */
-enum { SIZES_TEXT = 400 };
+enum { SIZES_TEXT = 400, CHECK_TEXT = 600 };
 void sizes_text(const struct sol_net *net, const int64_t *sizes, char out[SIZES_TEXT]);
 size_t sizes_bytes(const struct sol_net *net); /* what a slot needs for `known` and `own` */
 bool sizes_are_set(const struct sol_net *net); /* by steps? */

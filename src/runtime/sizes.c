@@ -4,6 +4,7 @@
 #include "runtime/inside.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CHECKED = 8 };
@@ -60,16 +61,31 @@ void sizes_text(const struct sol_net *net, const int64_t *sizes, char out[SIZES_
                               (long long)sizes[i]);
 }
 
+/* What a check says, with the names of dimensions: modules say #0, so that equal networks share one. */
+static void check_text(const struct sol_module *m, const char *what, char *out, size_t room)
+{
+    size_t n = 0;
+    while (*what && n < room) {
+        const size_t plain = strcspn(what, "#");
+        char *end = (char *)(uintptr_t)what + plain;
+        const long i = *end ? strtol(end + 1, &end, 10) : m->ndim;
+        n += (size_t)snprintf(out + n, room - n, "%.*s%s", (int)plain, what, i < m->ndim ? m->dim[i].name : "");
+        what = end;
+    }
+}
+
 static sol_status misfit(const struct sol_net *net, enum rt_fit fit, int which, const int64_t *sizes)
 {
     const struct sol_module *m = net->module;
     const char *name = net->parts.name;
     if (fit == RT_MULTIPLE || fit == RT_LIMITS) return misfit_alone(net, fit, which, sizes[which]);
-    char with[SIZES_TEXT];
+    char with[SIZES_TEXT], what[CHECK_TEXT];
     sizes_text(net, sizes, with);
-    if (fit == RT_NEEDS)
-        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s'%s: %s, which would be %lld", name, with,
-                        m->check[which].what, (long long)rt_quantity(m->check[which].size, sizes));
+    if (fit == RT_NEEDS) {
+        check_text(m, m->check[which].what, what, sizeof what);
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s'%s: %s, which would be %lld", name, with, what,
+                        (long long)rt_quantity(m->check[which].size, sizes));
+    }
     return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s'%s: a tensor would be larger than 2^47 bytes", name, with);
 }
 

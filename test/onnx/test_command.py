@@ -83,7 +83,7 @@ def test_sizes_come_from_files_in_the_model_s_order(net, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
     assert "expected f32[2, 4], got f32[2, 3]" in sol("run", net, "--input", tmp_path / "a.npy", code=USAGE)
     np.save(tmp_path / "a.npy", np.zeros((2, 4, 1), np.float32))
-    assert "expected f32[2, 4], got f32[2, 4, 1]" in sol("run", net, "--input", tmp_path / "a.npy", code=USAGE)
+    assert "expected f32[#0, 4], got f32[2, 4, 1]" in sol("run", net, "--input", tmp_path / "a.npy", code=USAGE)
 
 
 @pytest.fixture
@@ -159,6 +159,26 @@ def test_sizes_that_do_not_fit(halves, tmp_path, shape, text):
     np.save(tmp_path / "x.npy", np.zeros(shape, np.float32))
     error = sol("run", halves, "--input", tmp_path / "x.npy", code=USAGE)
     assert text in error and error.count("\n") == 1, error
+
+
+def test_number_of_dimensions_is_that_of_the_model(halves, tmp_path):
+    """Not of the sizes that wrong arrays suggest; and a layer that sizes do not fit says so in the model's words."""
+    m = model([node("Add", ["x", "z"], ["y"])], [info("x", ["n", "m"]), info("z", ["n", "m"])], [info("y", None)])
+    onnx.save(m, tmp_path / "add.onnx")
+    np.save(tmp_path / "x.npy", np.zeros(7, np.float32)), np.save(tmp_path / "z.npy", np.zeros((2, 7), np.float32))
+    files = ["--input", tmp_path / "x.npy", "--input", tmp_path / "z.npy"]
+    assert "input 'x': expected f32[#0, #1], got f32[7]" in sol("run", tmp_path / "add.onnx", *files, code=USAGE)
+
+
+def test_sizes_that_a_layer_cannot_have(tmp_path):
+    weights = [tensor("w", np.ones((2, 3, 5, 5), np.float32))]
+    m = model([node("Conv", ["x", "w"], ["y"])], [info("x", ["n", 3, "height", 8])], [info("y", None)], weights)
+    onnx.save(m, tmp_path / "conv.onnx")
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 4, 8), np.float32))
+    error = sol("run", tmp_path / "conv.onnx", "--input", tmp_path / "x.npy", code=USAGE)
+    assert "with 'n' 1, 'height' 4: layer" in error and "it needs a size height-5, which would be -1" in error, error
+    error = sol("run", tmp_path / "conv.onnx", "--dim", "height=3", code=REJECTED)
+    assert "leaves sizes open: 'n'" in error and "With sizes that vary: " in error and "Conv" in error, error
 
 
 def test_limits_that_are_given_hold(halves, tmp_path):
