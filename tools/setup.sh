@@ -2,7 +2,7 @@
 # Makes a machine ready to build and test SOL: Debian packages (installed when run as root, named otherwise) and the
 # Python environment .venv with the versions of requirements.txt; with the argument `bench` also the systems that SOL is
 # compared with, with `deploy` those that only deploy, with `jax` or `tensorflow` the environment of that framework's
-# tests, with `all` what `make test-all` needs. Says what it does; does
+# tests, with `opencl`, `nvidia` or `ve` what tests of that device need, with `all` what `make test-all` needs. Says what it does; does
 # nothing the second time.
 set -eu
 cd "$(dirname "$0")/.."
@@ -229,5 +229,7 @@ case ${1:-} in
         nvidia
         ve
         ;;
+    opencl) opencl ;;
+    nvidia) nvidia ;;
     ve) ve ;;
 esac

@@ -152,6 +152,19 @@ def test_sizes_vary():
             assert difference(optimized(x), exact(x.double())) < 1e-5
 
 
+def test_programs_are_kept(tmp_path, request):
+    """A second process takes programs from the cache. PoCL's contain no machine code: it makes that when a kernel runs first, and would
+    do so once more for its binary."""
+    index = request.node.callspec.params["opencl"]
+    texts = [run_apart("print(expected.sum().item())", index, SOL_CACHE=str(tmp_path)) for _ in range(2)]
+    assert float(texts[0]) == float(texts[1])
+    kept = [f.read_bytes() for f in (tmp_path / "opencl" / "objects").iterdir()]
+    assert kept
+    (compiler,) = [d["compilers"] for d in THERE if d["index"] == index]
+    if "Portable Computing Language" in compiler:
+        assert not any(b"\x7fELF" in data for data in kept)
+
+
 # -- what fails well
 
 
@@ -160,6 +173,7 @@ def run_apart(text, opencl, **env):
     begin = f"""
 import os, sys, threading, sol, torch
 from torch import nn
+torch.manual_seed(0)
 x = torch.ones(64, 300)
 model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 30))
 def make():
