@@ -410,7 +410,8 @@ static void put_weights(struct attention *a, struct text *out)
     text_open(out, "for (int64_t i = 0; i < n_ * %d; i += %d) {", a->queries, a->queries);
     for (int v = 0; v < a->vectors; v++) {
         const char *at = SAY("x_ + i%s", text_plus(a->arena, "", v * a->lanes));
-        text_line(out, "const @%s weight%d_ = @sol_weight_%s(*(const @%s *)(%s) - base%d_);", type, v, type, type, at, v);
+        text_line(out, "const @%s weight%d_ = @sol_weight_%s(*(const @%s *)(%s) - base%d_);", type, v, type, type, at,
+                  v);
         text_line(out, "*(@%s *)(%s) = weight%d_;", type, at, v);
         text_line(out, "total%d_ += weight%d_;", v, v);
     }

@@ -54,8 +54,9 @@ struct reference {
      * NaN. */
     /* NMS: `outer` images of n boxes, `rows` classes with a score for each box; `keep` chosen ones have room. option:
      * what the four numbers of a box are. */
-    /* SCATTER: output = input 0 of `elements` elements (uniform: of one, which all are); then for each element of the walk over `shape`, in order, one
-     * of input `values` is joined with one of the output. skip: indices out of range are skipped, negative ones too. */
+    /* SCATTER: output = input 0 of `elements` elements (uniform: of one, which all are); then for each element of the
+     * walk over `shape`, in order, one of input `values` is joined with one of the output. skip: indices out of range
+     * are skipped, negative ones too. */
     int32_t mode, skip, uniform, values, ndim, nindex;
     int64_t elements, shape[REFERENCE_DIMS], from[REFERENCE_DIMS], to[REFERENCE_DIMS]; /* strides in elements */
     const struct reference_index *index;

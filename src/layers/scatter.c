@@ -17,8 +17,8 @@ static sol_status spread(struct arena *a, const struct layer_def *def, const str
     *out_in = in;
     if (!n) return SOL_OK;
     if (in[0].ndim || n > SOL_MAX_DIMS)
-        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: shape: expected one number as x and at most %d sizes", def->name,
-                        SOL_MAX_DIMS);
+        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: shape: expected one number as x and at most %d sizes",
+                        def->name, SOL_MAX_DIMS);
     struct opdef_input *all = arena_memdup(a, in, (size_t)nin * sizeof *in);
     int64_t *shape = NEW_ARRAY(a, int64_t, SOL_MAX_DIMS);
     if (!all || !shape) return ctx_check(arena_ctx(a));

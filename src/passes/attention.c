@@ -1,7 +1,8 @@
 /* Finds attention that a model writes out, softmax(q k' ..) v, and makes one layer of it, whose weights need not lie in
  * memory as a whole. Between the product and the softmax scores may be scaled, masked by a condition, and added to. The
- * products are MatMul or Einsum layers, with their dimensions in any order. Masks of windows are applied to scores whose
- * leading dimensions are regrouped, [images * windows, ..] as [images, windows, ..], and back: the layer then has these. */
+ * products are MatMul or Einsum layers, with their dimensions in any order. Masks of windows are applied to scores
+ * whose leading dimensions are regrouped, [images * windows, ..] as [images, windows, ..], and back: the layer then has
+ * these. */
 #include "passes/passes.h"
 
 #include <math.h>
@@ -324,8 +325,8 @@ static const char *letters_beside(const struct written *w, const struct sol_tens
     return w->scores.of[2] + strlen(w->scores.of[2]) - (size_t)t->ndim;
 }
 
-/* The leading sizes, in regrouped scores, of a tensor with letters `of`, of which `lead` are the leading ones. False: it
- * has some of the dimensions that are regrouped, but not all. */
+/* The leading sizes, in regrouped scores, of a tensor with letters `of`, of which `lead` are the leading ones. False:
+ * it has some of the dimensions that are regrouped, but not all. */
 static bool regrouped_lead(const struct written *w, const struct sol_tensor *t, const char *of, const char *lead,
                            int64_t *shape)
 {
@@ -354,8 +355,8 @@ static bool regroups_all(const struct written *w)
     struct beside all[MOST_ADDED + 2] = {w->by, w->cond};
     memcpy(all + 2, w->added, sizeof w->added);
     for (int i = 0; i < COUNT_OF(all); i++)
-        fits &= !all[i].t || all[i].regrouped ||
-                regrouped_lead(w, all[i].t, letters_beside(w, all[i].t), w->lead, shape);
+        fits &=
+            !all[i].t || all[i].regrouped || regrouped_lead(w, all[i].t, letters_beside(w, all[i].t), w->lead, shape);
     return fits;
 }
 

@@ -1,5 +1,5 @@
-/* What is written to by index, if it is one number throughout, such as the zeros of an embedding's gradient, becomes that
- * number and a shape. So it does not lie in memory before the layer, which would copy it. */
+/* What is written to by index, if it is one number throughout, such as the zeros of an embedding's gradient, becomes
+ * that number and a shape. So it does not lie in memory before the layer, which would copy it. */
 #include "passes/passes.h"
 
 #include <math.h>
@@ -39,10 +39,9 @@ sol_status pass_scatter_number(struct sol_graph *g)
         attr[n++] = (struct opdef_attr){.name = "shape", .kind = ATTR_INT, .n = x->ndim, .ints = shape};
         memcpy(in, l->in, (size_t)l->nin * sizeof *in);
         TRY(graph_number(g, v, (enum sol_dtype)x->dtype, &in[0]));
-        TRY(pass_add(g, l, l,
-                     &(struct new_layer){
-                         .kind = l->def->name, .nin = l->nin, .in = in, .attrs = &(struct attrs){n, attr}},
-                     &y));
+        TRY(pass_add(
+            g, l, l,
+            &(struct new_layer){.kind = l->def->name, .nin = l->nin, .in = in, .attrs = &(struct attrs){n, attr}}, &y));
         for (int d = 0; d < y->ndim; d++) y->dim[d].purpose = l->out[0]->dim[d].purpose;
         graph_replace(g, l->out[0], y);
         graph_remove(g, l);

@@ -255,9 +255,9 @@ struct print_ivar {
  *
  * - all types: sol_splat_V(s), sol_select_V(I mask, V a, V b), sol_bool_V(I mask), sol_max_S, sol_max_V, sol_min_S,
  *   sol_min_V (NaN wins), sol_abs_V, sol_relu_V (keeps NaN)
- * - f32, f64: sol_sqrt_V, sol_floor_V, sol_ceil_V, sol_trunc_V, sol_round_V (half to even), sol_exp_V, sol_weight_V, sol_log_V,
- *   sol_tanh_V, sol_erf_V, sol_erfc_V, sol_sigmoid_V, sol_sin_V, sol_cos_V, sol_to_i64_S(x) (truncates; INT64_MIN for
- *   NaN and what does not fit)
+ * - f32, f64: sol_sqrt_V, sol_floor_V, sol_ceil_V, sol_trunc_V, sol_round_V (half to even), sol_exp_V, sol_weight_V,
+ * sol_log_V, sol_tanh_V, sol_erf_V, sol_erfc_V, sol_sigmoid_V, sol_sin_V, sol_cos_V, sol_to_i64_S(x) (truncates;
+ * INT64_MIN for NaN and what does not fit)
  * - i64: sol_add_S, sol_sub_S, sol_mul_S, sol_neg_S (wrapping), sol_floordiv_S(a, b, f), sol_mod_S(a, b, f)
  *
  * In a template `%1 %2 %3` are the arguments (names or constants), `%f` is "f" for float and "" for double, `%S` f32,
