@@ -338,7 +338,8 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _captured(self, t: torch.Tensor) -> torch.Tensor:
         """A tensor that forward finds in a list, a global or a closure variable: a constant, as with torch.export."""
-        if isinstance(t, FakeTensor) or t.requires_grad or t.layout != torch.strided:
+        plain = type(t) in (torch.Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(t)
+        if not plain or t.requires_grad or t.layout != torch.strided:
             return t
         if id(t) not in self.found:
             name = f"_captured{len(self.found)}"
