@@ -23,6 +23,7 @@ PROGRAMS = {
     "xlnet": (2, ONES),
     "siglip (vision)": (2, PATCHES),
     "siglip": (2, PATCHES),
+    "blip": (2, PATCHES),
     "pvt": (2, PATCHES),
     "levit": (2, PATCHES),
     "ast": (2, PATCHES),
