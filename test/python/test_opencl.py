@@ -165,6 +165,35 @@ def test_programs_are_kept(tmp_path, request):
         assert not any(b"\x7fELF" in data for data in kept)
 
 
+NATIVE = """
+import copy, sol.native
+model = nn.Sequential(
+    nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1),
+    nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5))
+x, y = torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))
+def train(model, x, y):
+    optimizer, losses = torch.optim.Adam(model.parameters(), 1e-2), []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses, dtype=torch.float64)
+exact = train(copy.deepcopy(model).double(), x.double(), y)
+got = train(model.to(DEVICE), x.to(DEVICE), y.to(DEVICE))
+print((got - exact).abs().max().item(), sum(torch.sol.fallbacks().values()))
+"""
+
+
+@pytest.mark.slow
+def test_a_cnn_trains_natively(request):
+    """Convolutions, batch norms and pools of PyTorch on the device's tensors, one operator after the other; none runs on the processor."""
+    index = request.node.callspec.params["opencl"]
+    error, fallbacks = run_apart(NATIVE.replace("DEVICE", f"'sol:{index}'"), index).split()
+    assert float(error) < 1e-5 and fallbacks == "0"
+
+
 # -- what fails well
 
 
