@@ -441,17 +441,23 @@ static sol_status regroup_beside(const struct making *m, const struct written *w
     return b->regrouped ? SOL_OK : regroup(m, w, b->t, letters_beside(w, b->t), w->lead, out_t);
 }
 
-/* A factor of the layer: x, whose letters are `of`, with its dimensions in the order of `lead`, row and column. */
-static sol_status factor(const struct making *m, const struct written *w, struct sol_tensor *x, const char *of,
-                         const char *lead, char row, char column, struct sol_tensor **out_t)
+/* A factor of a product, and the order of its dimensions in the layer: those of `lead` that it has, row, column. */
+struct ordered {
+    struct sol_tensor *t;
+    const char *of, *lead;
+    char row, column;
+};
+
+static sol_status factor(const struct making *m, const struct written *w, const struct ordered *f,
+                         struct sol_tensor **out_t)
 {
-    struct arena *a = m->g->arena;
-    struct text order = text_new(a);
-    for (const char *c = lead; *c; c++)
-        if (has(of, *c)) text_put(&order, "%c", *c);
-    text_put(&order, "%c%c", row, column);
-    TRY(permute(m, x, of, order.at, &x));
-    return regroup(m, w, x, order.at, lead, out_t);
+    struct text order = text_new(m->g->arena);
+    struct sol_tensor *x;
+    for (const char *c = f->lead; *c; c++)
+        if (has(f->of, *c)) text_put(&order, "%c", *c);
+    text_put(&order, "%c%c", f->row, f->column);
+    TRY(permute(m, f->t, f->of, order.at, &x));
+    return regroup(m, w, x, order.at, f->lead, out_t);
 }
 
 /* The mask of the layer: a bool tensor, true for what stays, or what is added; NULL: none. */
@@ -497,9 +503,12 @@ static sol_status join(struct sol_graph *g, const struct written *w)
     struct sol_layer *scores = w->scores.layer, *values = w->values.layer;
     const struct making m = {g, values};
     struct sol_tensor *in[4] = {0}, *by, *y;
-    TRY(factor(&m, w, scores->in[w->q], w->scores.of[w->q], w->lead, w->t, w->d, &in[0]));
-    TRY(factor(&m, w, scores->in[w->k], w->scores.of[w->k], w->lead, w->s, w->d, &in[1]));
-    TRY(factor(&m, w, values->in[w->v], w->values.of[w->v], w->value_lead, w->value_s, w->e, &in[2]));
+    const struct ordered factors[] = {
+        {scores->in[w->q], w->scores.of[w->q], w->lead, w->t, w->d},
+        {scores->in[w->k], w->scores.of[w->k], w->lead, w->s, w->d},
+        {values->in[w->v], w->values.of[w->v], w->value_lead, w->value_s, w->e},
+    };
+    for (int i = 0; i < COUNT_OF(factors); i++) TRY(factor(&m, w, &factors[i], &in[i]));
     TRY(mask_of(&m, w, &in[3]));
     if (w->by.t) {
         TRY(regroup_beside(&m, w, &w->by, &by));
