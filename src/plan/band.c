@@ -24,6 +24,8 @@
 #define BLOCK_PENALTY 0.05 /* likewise for blocks of channels; measured by the tuner on Zen 5 */
 #define ROWS_PENALTY 0.02  /* likewise for blocks of rows */
 #define DEEP_ROWS 0.06     /* contractions by this one: 0.05 to 0.16 on Zen 5 */
+#define FEW_PIXELS 6       /* in a row of fewer, contractions wait for their weights, which each row reads: */
+#define FEW_PENALTY 0.5    /* conv1d, whose rows are one pixel, took 3.4 times as long on an Intel Xeon */
 #define GAIN 0.02          /* of the time of the kernels that must be saved */
 #define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */
 
@@ -169,6 +171,14 @@ static bool begin_stage(struct plan *p, struct stage *st)
     return slice_stage(p, st);
 }
 
+static int64_t pixels_of_row(const struct sol_tensor *t, int dim)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim; d++)
+        if (d != dim && t->dim[d].purpose == 'P') n *= size_hint(t->dim[d].size);
+    return n;
+}
+
 /* Is how an operand moves known in numbers? */
 static bool is_known(const struct slice_operand *op)
 {
@@ -213,6 +223,7 @@ static bool add_edge(struct plan *p, struct chain *c, const struct edge *edge, i
     if (image >= 0 && (first->image_op[ta].dim != image || second->image_op[tb].dim != image ||
                        second->image_op[tb].coef != 1 || second->image_op[tb].min || second->image_op[tb].max))
         return false;
+    first->pixels = second->pixels = pixels_of_row(s->t, dim);
     second->step = r->coef / w->coef;
     second->low = (int64_t)floor((double)r->min / (double)w->coef);
     second->high = (int64_t)floor((double)r->max / (double)w->coef);
@@ -250,8 +261,11 @@ static double penalty(enum band_kind kind, const struct stage *st)
     switch (kind) {
     case BAND_CHANNELS: return BLOCK_PENALTY;
     case BAND_BLOCKS: return st->u->contraction ? DEEP_ROWS : ROWS_PENALTY;
-    default: return ROW_PENALTY * MAX(1, LONG_ROWS / (double)MAX(size_hint(st->rows), 1));
+    default: break;
     }
+    const double rows = ROW_PENALTY * MAX(1, LONG_ROWS / (double)MAX(size_hint(st->rows), 1));
+    if (!st->apart->candidate[st->apart->chosen].solver->blocks || st->pixels >= FEW_PIXELS) return rows;
+    return rows + FEW_PENALTY * ((double)FEW_PIXELS / (double)MAX(st->pixels, 1) - 1);
 }
 
 static sol_status estimate(struct plan *p, struct chain *c)

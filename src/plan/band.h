@@ -51,6 +51,7 @@ struct stage {
     const struct loops *loops; /* the unit's loops, with the index variable split if its values are blocks */
     int ivar;
     int64_t rows;            /* values of the index variable: a size that may vary */
+    int64_t pixels;          /* of a row, about */
     int image;               /* index variable over images, -1: none */
     int own_ivar, own_image; /* the same in the unit's loops, where `by` values are one of `ivar` */
     int64_t by;
