@@ -274,6 +274,16 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
     put(x, s, s->out[1], s->index, mean(loops, ex_red(loops, RED_SUM, e->u.bound, e->a, square), count(loops, e)));
 }
 
+/* Does a statement behind i contain the expression? */
+static bool is_used_behind(const struct expand *x, int i, int32_t node)
+{
+    struct loops *loops = x->loops;
+    bool used = false;
+    for (int k = i + 1; k < loops->stmts.n && !used; k++)
+        used = ex_replace(loops, loops->stmts.at[k].value, node, ex_int(loops, 0)) != loops->stmts.at[k].value;
+    return used;
+}
+
 static void softsum(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->loops;
@@ -282,7 +292,7 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
     const int32_t m = ex_read(loops, s->out[0], s->index, 0);
     int32_t away = ex_binary(loops, EX_SUB, body, m);
     int32_t power = ex_call(loops, math_row("exp"), 1, &away);
-    if (!e->a) power = share(x, i, "e", power, e->u.bound, 4);
+    if (!e->a && is_used_behind(x, i, power)) power = share(x, i, "e", power, e->u.bound, 4);
     /* if all values are -inf, the sum is 0 instead of NaN */
     const int32_t none = ex_real(loops, -1.0 / 0.0),
                   pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, m, none)), ex_int(loops, 0),
