@@ -415,6 +415,17 @@ static sol_status sum_shared(struct rule_call *c, struct sol_tensor *x, const st
     return reshape_as(c, x, t, out_d);
 }
 
+/* From the result, which whoever reads it often needs anyway: scores need not be kept, nor exponentials be computed
+ * again. */
+static sol_status rule_softmax(struct rule_call *c)
+{
+    const struct sol_layer *l = c->l;
+    struct sol_tensor *in[] = {l->out[0], c->d[0]};
+    struct opdef_attr at[] = {int_attr(c->g->arena, "axis", attrs_int(&l->attrs, "axis", 0, 0)),
+                              int_attr(c->g->arena, "log", !strcmp(l->def->name, "LogSoftmax"))};
+    return add(c, "SoftmaxGrad", 2, in, &(struct attrs){2, at}, &c->out_d[0]);
+}
+
 /* Weights are computed again from the largest score and the sum, each for itself: the logarithm of the sum would be
  * lost beside a large score. A mask that has a gradient needs all of them in memory. */
 static sol_status rule_attention(struct rule_call *c)
@@ -485,6 +496,8 @@ static const struct rule rules[] = {
     {"CumSum", 1, 1, rule_cumsum},
     {"Reshape", 1, 1, rule_reshape},
     {"ConvT", 7, 1, rule_conv_t},
+    {"Softmax", 1, 1, rule_softmax},
+    {"LogSoftmax", 1, 1, rule_softmax},
     {"Graft", 15, 1, rule_graft},
     {"AttentionSums", 15, 7, rule_attention},
     {0},

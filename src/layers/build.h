@@ -82,6 +82,7 @@ BUILDER(build_reduce);
 BUILDER(build_arg_reduce);
 BUILDER(build_scan);
 BUILDER(build_softmax);
+BUILDER(build_softmax_grad);
 /* index.c */
 BUILDER(build_gather);
 BUILDER(build_gather_elements);

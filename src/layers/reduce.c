@@ -270,3 +270,26 @@ BUILDER(build_softmax)
         text_put(out, "%s - m%s - log(z%s)", x.at, kept.at, kept.at);
     return SOL_OK;
 }
+
+/* From the result x: x (d - sum x d), of the logarithm d - exp(x) sum d. */
+BUILDER(build_softmax_grad)
+{
+    (void)nin;
+    struct parts p = {.ndim = in->ndim};
+    int axis;
+    TRY(one_axis(a, def, in, attrs, &axis));
+    if (in->ndim) p.reduced[axis] = true;
+    const bool log = attrs_int(attrs, "log", 0, 0) != 0;
+    struct text x = text_new(a), kept = text_new(a);
+    put_input(&x, &p);
+    put_kept(&kept, &p, false);
+    const char *at = x.at + 1;
+    text_put(out, "%s d%s -> y%s |%s | | s%s = sum[", x.at, at, at, in->ndim ? "" : " #A=1;", kept.at);
+    put_reduced(out, &p);
+    text_put(out, log ? "] d%s" : "] d%s * %s", at, x.at);
+    if (log)
+        text_put(out, "; y%s = d%s - exp(%s) * s%s", at, at, x.at, kept.at);
+    else
+        text_put(out, "; y%s = %s * (d%s - s%s)", at, x.at, at, kept.at);
+    return SOL_OK;
+}

@@ -52,11 +52,18 @@ struct products {
     int32_t node; /* the last product found */
 };
 
+/* Is an element of one factor multiplied with several of the other? Else the product is a reduction like any other. */
+static bool is_reused(const struct loops *loops, int32_t sum)
+{
+    const struct ex *body = &loops->ex.at[loops->ex.at[sum].b];
+    return ex_ivars(loops, body->a) != ex_ivars(loops, body->b);
+}
+
 static void find_product(void *user, int32_t node)
 {
     struct products *p = user;
     const struct loops *loops = p->loops;
-    if (!ex_is_contraction(loops, node) || loops->ex.at[node].a ||
+    if (!ex_is_contraction(loops, node) || loops->ex.at[node].a || !is_reused(loops, node) ||
         ivars_points(loops, loops->ex.at[node].u.bound) < DEEP)
         return;
     p->n++;

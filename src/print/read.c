@@ -464,8 +464,8 @@ static const char *gathered(struct print_expr *p, const struct ex *e, enum compu
         data |= expr_varies(p, i) && ex_reads_data(p->loops, i);
     }
     expr_strides(p->loops, p->memory, e->tensor, stride);
-    for (int i = 0; i < d; i++)
-        if (stride[i] < 0) return NULL;
+    for (int i = 0; i < d; i++) /* there must be an element at place 0 */
+        if (stride[i] < 0 || size_varies(t->shape[i]) || !t->shape[i]) return NULL;
     if (!data || expr_varies(p, e->b) || (k == C_F32 && !is_near(p, e->tensor))) return NULL;
     const char *own = SAY(p, "i64x%d", p->lanes), *index = compute_def(k)->mask;
     d = 0;

@@ -276,6 +276,13 @@ case("CumSum", [ints(9, 3, 1)], dict(axis=1), lambda x: x)
 for axis in (0, 1, -1):
     case("Softmax", [(3, 4, 5)], dict(axis=axis), lambda x, a=axis: x.softmax(a))
     case("LogSoftmax", [(3, 4, 5)], dict(axis=axis), lambda x, a=axis: x.log_softmax(a))
+    case("SoftmaxGrad", [(3, 4, 5)] * 2, dict(axis=axis), lambda y, d, a=axis: y * (d - (y * d).sum(a, keepdim=True)))
+    case(
+        "SoftmaxGrad",
+        [(3, 4, 5)] * 2,
+        dict(axis=axis, log=1),
+        lambda y, d, a=axis: d - y.exp() * d.sum(a, keepdim=True),
+    )
 case("Softmax", [()], dict(axis=0), lambda x: x.softmax(0))
 case("Softmax", [np.array([[1000.0, 999.0, -np.inf]])], dict(axis=1), lambda x: x.softmax(1))
 case("LayerNorm", [(2, 3, 4), (4,), (4,)], dict(n=1), lambda x, w, b: F.layer_norm(x, (4,), w, b))

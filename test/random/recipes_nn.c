@@ -239,6 +239,13 @@ static bool make_softmax(struct gen *r, const struct recipe *p)
     return gen_one(r, p->kind, p->needs, 1, &x, format(r, "axis=%d", some_axis(r, x->t->ndim))) != NULL;
 }
 
+static bool make_softmax_grad(struct gen *r, const struct recipe *p)
+{
+    struct value *x = pick(r, IS_REAL, 1, 5), *in[] = {x, x};
+    return gen_one(r, p->kind, p->needs, 2, in,
+                   format(r, "axis=%d log=%d", some_axis(r, x->t->ndim), gen_chance(r, 50) ? 1 : 0)) != NULL;
+}
+
 static bool make_layer_norm(struct gen *r, const struct recipe *p)
 {
     struct value *x = pick(r, IS_REAL, 1, 4);
@@ -496,6 +503,7 @@ const struct recipe nn_recipes[] = {
     {"LogCumSumExp", make_scan, NEED_FINITE, 2, NULL},
     {"Softmax", make_softmax, 0, 8, NULL},
     {"LogSoftmax", make_softmax, NEED_FINITE, 4, NULL},
+    {"SoftmaxGrad", make_softmax_grad, NEED_FINITE, 3, NULL},
     {"LayerNorm", make_layer_norm, NEED_FINITE, 8, NULL},
     {"RMSNorm", make_layer_norm, NEED_FINITE, 4, NULL},
     {"BatchNorm", make_batch_norm, 0, 12, NULL},
