@@ -228,6 +228,8 @@ row(
 for _name in ("sum", "mean", "amax"):  # the index is expanded in the model, as graph networks do
     row("by indices", f"scatter_reduce {_name}", lambda x, i, s, m=_name: x.scatter_reduce(0, i.expand(-1, 64), s, m),
         real(1024, 64), below(1024, 8192, 1), real(8192, 64))  # fmt: skip
+    row("by indices", f"scatter_reduce {_name}, expanded argument", lambda x, i, s, m=_name: x.scatter_reduce(0, i, s, m),
+        real(1024, 64), lambda: torch.randint(1024, (8192, 1)).expand(8192, 64), real(8192, 64))  # fmt: skip
 row(
     "by indices",
     "index_put",
