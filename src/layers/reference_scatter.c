@@ -319,7 +319,7 @@ static bool scatter_line(const struct reference *a, struct walk *w, char *const 
 }
 
 /* What indices do not name: x, or one number. */
-static void begin(const struct reference *a, const char *x, char *y)
+static void start_scatter(const struct reference *a, const char *x, char *y)
 {
     if (!a->uniform) {
         if (a->elements) memcpy(y, x, (size_t)(a->elements * a->bytes));
@@ -340,7 +340,7 @@ static enum reference_error scatter(const struct reference *given, char *const *
     (void)scratch;
     if (!a.ndim) a.shape[a.ndim++] = 1;
     for (int d = 0; d < a.ndim - 1; d++) n *= a.shape[d];
-    begin(&a, p[0], p[a.nin]);
+    start_scatter(&a, p[0], p[a.nin]);
     if (!a.shape[a.ndim - 1]) return REFERENCE_GOOD; /* indices that nothing uses may have any value */
     for (; n > 0; n--, step(&a, a.ndim - 1, &w))
         if (!scatter_line(&a, &w, p, out_bad)) return REFERENCE_INDEX;
