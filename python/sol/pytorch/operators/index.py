@@ -355,7 +355,7 @@ def diagonal_scatter(b: Builder, x: Value, src: Value, offset: int, dim1: int, d
     return b.where(b.const(ones), b.layer("Gather", flat, b.const(at), axis=0), x)
 
 
-@op("fill_diagonal")
+@op("fill_diagonal_")
 def fill_diagonal(b: Builder, x: Value, fill_value: float, wrap: bool) -> Value:
     """Where all indices are equal. `wrap`: in a matrix that is higher than wide, the diagonal begins again below an empty row."""
     ones = torch.zeros(x.shape, dtype=torch.bool).fill_diagonal_(True, wrap=wrap)
