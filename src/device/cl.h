@@ -44,8 +44,6 @@ enum {
     CL_PROGRAM_BINARY_SIZES = 0x1165,
     CL_PROGRAM_BINARIES = 0x1166,
     CL_PROGRAM_BUILD_LOG = 0x1183,
-    CL_PROGRAM_BINARY_TYPE = 0x1184,
-    CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT = 1,
     CL_KERNEL_COMPILE_WORK_GROUP_SIZE = 0x11B1,
     CL_EVENT_COMMAND_EXECUTION_STATUS = 0x11D3,
     CL_COMPLETE = 0,
@@ -74,12 +72,6 @@ enum {
        int32_t *out_status, int32_t *out_error))                                                                      \
     X(int32_t, BuildProgram,                                                                                          \
       (cl_program, uint32_t n, const cl_device_id *, const char *options, void (*)(cl_program, void *), void *user))  \
-    X(int32_t, CompileProgram,                                                                                        \
-      (cl_program, uint32_t n, const cl_device_id *, const char *options, uint32_t nheader, const cl_program *,       \
-       const char **name, void (*)(cl_program, void *), void *user))                                                  \
-    X(cl_program, LinkProgram,                                                                                        \
-      (cl_context, uint32_t n, const cl_device_id *, const char *options, uint32_t nobject, const cl_program *,       \
-       void (*)(cl_program, void *), void *user, int32_t *out_error))                                                 \
     X(int32_t, GetProgramBuildInfo, (cl_program, cl_device_id, uint32_t what, size_t room, void *out, size_t *out_n)) \
     X(int32_t, GetProgramInfo, (cl_program, uint32_t what, size_t room, void *out, size_t *out_n))                    \
     X(int32_t, ReleaseProgram, (cl_program))                                                                          \

@@ -259,15 +259,16 @@ static void opencl_free(struct sol_device *d, sol_ptr raw)
 
 /* -- code */
 
-/* The message has the implementation's log, if there is one. */
-static sol_status rejected(const struct cl *cl, cl_device_id id, cl_program program, int32_t error,
-                           struct sol_failure *why)
+static sol_status build(const struct cl *cl, cl_device_id id, cl_program program, const char *options,
+                        struct sol_failure *why)
 {
     char log[900] = "";
+    const int32_t error = cl->BuildProgram(program, 1, &id, options, NULL, NULL);
+    if (!error) return SOL_OK;
     size_t n = 0;
-    if (program) cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n);
+    cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n);
     char *all = malloc(n + 1);
-    if (all && n && !cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, n, all, NULL))
+    if (all && !cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, n, all, NULL))
         snprintf(log, sizeof log, "%.*s", (int)n, all);
     free(all);
     return failure_set(why, SOL_ERR_COMPILER, "OpenCL: %s: %s", cl_error(error), log);
@@ -284,28 +285,6 @@ static sol_status binary_of(const struct cl *cl, cl_program program, struct sol_
     out->data = data;
     out->bytes = bytes;
     return error ? fail(why, error, "clGetProgramInfo", NULL) : SOL_OK;
-}
-
-/* Implementations that make machine code when a kernel runs first, and once more of all kernels when they are asked for
- * the binary of a linked program. What is kept is the program as it was compiled, which links in no time. */
-static const char *const LATE[] = {"Portable Computing Language"};
-
-static bool compiles_late(const struct found *f)
-{
-    char platform[64] = "";
-    f->cl.GetPlatformInfo(f->platform, CL_PLATFORM_NAME, sizeof platform - 1, platform, NULL);
-    for (size_t i = 0; i < sizeof LATE / sizeof *LATE; i++)
-        if (!strcmp(platform, LATE[i])) return true;
-    return false;
-}
-
-static sol_status compile(const struct found *f, cl_program program, const char *options, struct sol_blob *out,
-                          struct sol_failure *why)
-{
-    const int32_t error = compiles_late(f)
-                              ? f->cl.CompileProgram(program, 1, &f->id, options, 0, NULL, NULL, NULL, NULL)
-                              : f->cl.BuildProgram(program, 1, &f->id, options, NULL, NULL);
-    return error ? rejected(&f->cl, f->id, program, error, why) : binary_of(&f->cl, program, out, why);
 }
 
 static sol_status opencl_compile(const struct sol_device_type *type, const struct sol_host *host,
@@ -333,7 +312,8 @@ static sol_status opencl_compile(const struct sol_device_type *type, const struc
     const char *source = text->text;
     cl_program program = f.cl.CreateProgramWithSource(context, 1, &source, NULL, &error);
     sol_status status = error ? fail(out_why, error, "clCreateProgramWithSource", NULL) : SOL_OK;
-    if (!status) status = compile(&f, program, single ? OPTIONS_SINGLE : OPTIONS, out_blob, out_why);
+    if (!status) status = build(&f.cl, f.id, program, single ? OPTIONS_SINGLE : OPTIONS, out_why);
+    if (!status) status = binary_of(&f.cl, program, out_blob, out_why);
     if (program) f.cl.ReleaseProgram(program);
     f.cl.ReleaseContext(context);
     return status;
@@ -359,23 +339,6 @@ static void opencl_unload(struct sol_code *code)
     free(code);
 }
 
-/* Links what was compiled, or builds what was linked. */
-static sol_status make_ready(struct sol_code *code, struct sol_failure *why)
-{
-    const struct sol_device *d = code->device;
-    cl_program program = code->program;
-    uint32_t type = 0;
-    int32_t error = 0;
-    d->cl.GetProgramBuildInfo(program, d->id, CL_PROGRAM_BINARY_TYPE, sizeof type, &type, NULL);
-    if (type == CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT) {
-        code->program = d->cl.LinkProgram(d->context, 1, &d->id, "", 1, &program, NULL, NULL, &error);
-        d->cl.ReleaseProgram(program);
-    } else {
-        error = d->cl.BuildProgram(program, 1, &d->id, "", NULL, NULL);
-    }
-    return error ? rejected(&d->cl, d->id, code->program, error, why) : SOL_OK;
-}
-
 static sol_status opencl_load(struct sol_device *d, const struct sol_blob *blob, struct sol_code **out_code,
                               struct sol_failure *out_why)
 {
@@ -389,7 +352,7 @@ static sol_status opencl_load(struct sol_device *d, const struct sol_blob *blob,
     code->program = d->cl.CreateProgramWithBinary(d->context, 1, &d->id, &blob->bytes, &data, &state, &error);
     sol_status status = error || state
                             ? fail(out_why, error ? error : state, "the program cannot be loaded", blob->name)
-                            : make_ready(code, out_why);
+                            : build(&d->cl, d->id, code->program, "", out_why);
     if (status)
         opencl_unload(code);
     else

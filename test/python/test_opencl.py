@@ -153,16 +153,11 @@ def test_sizes_vary():
 
 
 def test_programs_are_kept(tmp_path, request):
-    """A second process takes programs from the cache. PoCL's contain no machine code: it makes that when a kernel runs first, and would
-    do so once more for its binary."""
+    """A second process takes programs from the cache."""
     index = request.node.callspec.params["opencl"]
     texts = [run_apart("print(expected.sum().item())", index, SOL_CACHE=str(tmp_path)) for _ in range(2)]
     assert float(texts[0]) == float(texts[1])
-    kept = [f.read_bytes() for f in (tmp_path / "opencl" / "objects").iterdir()]
-    assert kept
-    (compiler,) = [d["compilers"] for d in THERE if d["index"] == index]
-    if "Portable Computing Language" in compiler:
-        assert not any(b"\x7fELF" in data for data in kept)
+    assert any((tmp_path / "opencl" / "objects").iterdir())
 
 
 NATIVE = """
