@@ -27,7 +27,7 @@ static const char usage[] =
     "  --phases             lists the phases of the planner\n"
     "  --dims N,N,...       sizes for the dimensions that vary, in order; the graph becomes one without such "
     "dimensions\n"
-    "  --target NAME        the target of --plan, such as x86-64-v4 or neon (default: x86-64-v3), with 4 cores\n"
+    "  --target NAME        the target of --plan, such as x86-64-v4 or neon (default: x86-64-v3), of a usual machine\n"
     "  --interpret FILE...  evaluates the graph on .npy files: inputs, then parameters, in the graph's order\n"
     "  --out PREFIX         prefix of the outputs of --interpret: PREFIX0.npy, PREFIX1.npy, ... (default: out)\n";
 
@@ -104,8 +104,6 @@ static void print_loops(struct sol_graph *g)
     }
 }
 
-enum { PLAN_CORES = 4 }; /* the number of cores for the cost model, fixed so that plans do not depend on the machine */
-
 static sol_status phase_named(struct sol_ctx *ctx, const char *name, enum plan_phase *out_phase)
 {
     const char *known;
@@ -123,7 +121,7 @@ static sol_status print_plan(struct sol_ctx *ctx, struct sol_graph *g, const str
     enum plan_phase last = PHASE_NONE;
     TRY(phase_named(ctx, o->plan, &last));
     TRY(target_named(ctx, o->target, &target));
-    target.cores = PLAN_CORES;
+    target_usual(&target);
     TRY(plan_start(g, g->arena, &target, NULL, &p));
     TRY(plan_run(p, last));
     struct text out = text_new(g->arena);

@@ -33,14 +33,7 @@ static sol_status plan_text(struct arena *a, struct sol_graph *g, int phase, con
     struct plan *p;
     struct text t = text_new(a);
     TRY(target_named(ctx, "x86-64-v3", &target));
-    /* independent of this machine */
-    target.cores = target.l3_cores = 4;
-    target.l1 = 32 << 10;
-    target.l2 = 1 << 20;
-    target.l3 = 32 << 20;
-    target.l2_rate = 2 * 32 * target.clock;
-    target.l3_rate = 2 * 40;
-    target.dram_rate = 2 * 12;
+    target_usual(&target);
     TRY(passes_run(g));
     TRY(plan_start(g, a, &target, NULL, &p));
     TRY(plan_run(p, (enum plan_phase)phase));

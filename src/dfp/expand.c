@@ -274,14 +274,25 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
     put(x, s, s->out[1], s->index, mean(loops, ex_red(loops, RED_SUM, e->u.bound, e->a, square), count(loops, e)));
 }
 
+struct use {
+    const struct loops *loops;
+    int32_t node;
+    bool found;
+};
+
+static void see_use(void *user, int32_t node)
+{
+    struct use *u = user;
+    u->found |= ex_equal(u->loops, node, u->node);
+}
+
 /* Does a statement behind i contain the expression? */
 static bool is_used_behind(const struct expand *x, int i, int32_t node)
 {
-    struct loops *loops = x->loops;
-    bool used = false;
-    for (int k = i + 1; k < loops->stmts.n && !used; k++)
-        used = ex_replace(loops, loops->stmts.at[k].value, node, ex_int(loops, 0)) != loops->stmts.at[k].value;
-    return used;
+    struct use u = {x->loops, node, false};
+    for (int k = i + 1; k < x->loops->stmts.n && !u.found; k++)
+        ex_walk(x->loops, x->loops->stmts.at[k].value, see_use, &u);
+    return u.found;
 }
 
 static void softsum(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)

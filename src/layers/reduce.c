@@ -251,23 +251,39 @@ BUILDER(build_scan)
 
 /* -- softmax */
 
+/* How the elements of x, and what is kept of them, are written: "x[A B]" and "[A]". */
+struct softmax {
+    struct parts parts;
+    const char *x, *kept, *sizes;
+};
+
+static sol_status softmax_of(struct arena *a, const struct layer_def *def, const struct opdef_input *in,
+                             const struct attrs *attrs, struct softmax *out_s)
+{
+    struct text x = text_new(a), kept = text_new(a);
+    int axis;
+    *out_s = (struct softmax){.parts = {.ndim = in->ndim}, .sizes = in->ndim ? "" : " #A=1;"};
+    TRY(one_axis(a, def, in, attrs, &axis));
+    if (in->ndim) out_s->parts.reduced[axis] = true;
+    put_input(&x, &out_s->parts);
+    put_kept(&kept, &out_s->parts, false);
+    out_s->x = x.at;
+    out_s->kept = kept.at;
+    return SOL_OK;
+}
+
 BUILDER(build_softmax)
 {
     (void)nin;
-    struct parts p = {.ndim = in->ndim};
-    int axis;
-    TRY(one_axis(a, def, in, attrs, &axis));
-    if (in->ndim) p.reduced[axis] = true;
-    struct text x = text_new(a), kept = text_new(a);
-    put_input(&x, &p);
-    put_kept(&kept, &p, false);
-    text_put(out, "%s -> y%s |%s | | (m,z)%s = softsum[", x.at, x.at + 1, in->ndim ? "" : " #A=1;", kept.at);
-    put_reduced(out, &p);
-    text_put(out, "] %s; y%s = ", x.at, x.at + 1);
+    struct softmax s;
+    TRY(softmax_of(a, def, in, attrs, &s));
+    text_put(out, "%s -> y%s |%s | | (m,z)%s = softsum[", s.x, s.x + 1, s.sizes, s.kept);
+    put_reduced(out, &s.parts);
+    text_put(out, "] %s; y%s = ", s.x, s.x + 1);
     if (def->name[0] == 'S')
-        text_put(out, "exp(%s - m%s) / z%s", x.at, kept.at, kept.at);
+        text_put(out, "exp(%s - m%s) / z%s", s.x, s.kept, s.kept);
     else
-        text_put(out, "%s - m%s - log(z%s)", x.at, kept.at, kept.at);
+        text_put(out, "%s - m%s - log(z%s)", s.x, s.kept, s.kept);
     return SOL_OK;
 }
 
@@ -275,21 +291,15 @@ BUILDER(build_softmax)
 BUILDER(build_softmax_grad)
 {
     (void)nin;
-    struct parts p = {.ndim = in->ndim};
-    int axis;
-    TRY(one_axis(a, def, in, attrs, &axis));
-    if (in->ndim) p.reduced[axis] = true;
+    struct softmax s;
+    TRY(softmax_of(a, def, in, attrs, &s));
     const bool log = attrs_int(attrs, "log", 0, 0) != 0;
-    struct text x = text_new(a), kept = text_new(a);
-    put_input(&x, &p);
-    put_kept(&kept, &p, false);
-    const char *at = x.at + 1;
-    text_put(out, "%s d%s -> y%s |%s | | s%s = sum[", x.at, at, at, in->ndim ? "" : " #A=1;", kept.at);
-    put_reduced(out, &p);
-    text_put(out, log ? "] d%s" : "] d%s * %s", at, x.at);
+    const char *at = s.x + 1;
+    text_put(out, "%s d%s -> y%s |%s | | s%s = sum[", s.x, at, at, s.sizes, s.kept);
+    put_reduced(out, &s.parts);
     if (log)
-        text_put(out, "; y%s = d%s - exp(%s) * s%s", at, at, x.at, kept.at);
+        text_put(out, "] d%s; y%s = d%s - exp(%s) * s%s", at, at, at, s.x, s.kept);
     else
-        text_put(out, "; y%s = %s * (d%s - s%s)", at, x.at, at, kept.at);
+        text_put(out, "] d%s * %s; y%s = %s * (d%s - s%s)", at, s.x, at, s.x, at, s.kept);
     return SOL_OK;
 }

@@ -59,6 +59,8 @@ struct target {
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
 /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
 sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *out);
+/* Four cores of a usual machine, whatever this one has: plans that are shown or compared do not depend on it. */
+void target_usual(struct target *t);
 /* The best instruction set of a device according to a compiler's predefined macros: `macros` has lines "#define NAME
  * VALUE". */
 void target_of_macros(const struct device *device, const char *macros, struct target *out);

@@ -176,6 +176,24 @@ static void find_caches(struct target *out)
     }
 }
 
+/* What is assumed if the system does not tell. */
+static void assume_caches(struct target *t)
+{
+    t->l1 = 32 << 10;
+    t->l2 = 1 << 20;
+    t->l3 = 32 << 20;
+    t->l3_cores = t->cores;
+}
+
+void target_usual(struct target *t)
+{
+    t->cores = 4;
+    assume_caches(t);
+    t->l2_rate = 64 * t->clock;
+    t->l3_rate = 80;
+    t->dram_rate = 24;
+}
+
 static void fill(const struct named *n, struct target *out)
 {
     memset(out, 0, sizeof *out);
@@ -187,10 +205,7 @@ static void fill(const struct named *n, struct target *out)
     out->registers = n->registers;
     out->fma = n->fma;
     out->cores = rt_processors();
-    out->l1 = 32 << 10; /* if the system does not tell */
-    out->l2 = 1 << 20;
-    out->l3 = 32 << 20;
-    out->l3_cores = out->cores;
+    assume_caches(out);
     find_caches(out);
     const double cores = out->cores;
     out->clock = n->clock;

@@ -112,20 +112,23 @@ static const struct helper_row gather_helper = {"sol_gather_$V", "@HELPER @$V so
                                                                  "#endif\n"
                                                                  "}"};
 
+/* With n = round(x / ln 2): e = exp(x - n ln 2), and n in the low bits of `shifted`. */
+#define EXP_REDUCED                                                                       \
+    "    const @$V shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;\n" \
+    "    const @$V r = (x - n * 0.693145752f) - n * 1.42860677e-6f;\n"                    \
+    "    @$V q = r * 0.00138131445f + 0.00836941883f;\n"                                  \
+    "    q = q * r + 0.0416684568f;\n"                                                    \
+    "    q = q * r + 0.166665148f;\n"                                                     \
+    "    q = q * r + 0.499999931f;\n"                                                     \
+    "    const @$V e = q * (r * r) + r + 1.0f;\n"
+
 static const struct helper_row float_functions[] = {
     {"sol_exp_$V", "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled in two steps so that "
                    "denormals are right. */\n"
                    "@HELPER @$V sol_exp_$V(@$V x)\n"
                    "{\n"
                    "    x = @sol_less_$V(@sol_splat_$V(89.0f), x);\n"
-                   "    x = @sol_greater_$V(@sol_splat_$V(-105.0f), x);\n"
-                   "    const @$V shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;\n"
-                   "    const @$V r = (x - n * 0.693145752f) - n * 1.42860677e-6f;\n"
-                   "    @$V q = r * 0.00138131445f + 0.00836941883f;\n"
-                   "    q = q * r + 0.0416684568f;\n"
-                   "    q = q * r + 0.166665148f;\n"
-                   "    q = q * r + 0.499999931f;\n"
-                   "    const @$V e = q * (r * r) + r + 1.0f;\n"
+                   "    x = @sol_greater_$V(@sol_splat_$V(-105.0f), x);\n" EXP_REDUCED
                    "    const @$I k = (@$I)shifted - 0x4b400000, half = k >> 1;\n"
                    "    return e * (@$V)((half + 127) << 23) * (@$V)((k - half + 127) << 23);\n"
                    "}"},
@@ -134,14 +137,7 @@ static const struct helper_row float_functions[] = {
      "0 here. */\n"
      "@HELPER @$V sol_weight_$V(@$V x)\n"
      "{\n"
-     "    x = @sol_greater_$V(@sol_splat_$V(-88.0f), x);\n"
-     "    const @$V shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;\n"
-     "    const @$V r = (x - n * 0.693145752f) - n * 1.42860677e-6f;\n"
-     "    @$V q = r * 0.00138131445f + 0.00836941883f;\n"
-     "    q = q * r + 0.0416684568f;\n"
-     "    q = q * r + 0.166665148f;\n"
-     "    q = q * r + 0.499999931f;\n"
-     "    const @$V e = q * (r * r) + r + 1.0f;\n"
+     "    x = @sol_greater_$V(@sol_splat_$V(-88.0f), x);\n" EXP_REDUCED
      "    return e * (@$V)(((@$I)shifted - 0x4b400000 + 127) << 23);\n"
      "}"},
     {"sol_log_$V",

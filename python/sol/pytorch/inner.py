@@ -17,6 +17,26 @@ aten = torch.ops.aten
 Record = Callable[..., Any]
 
 
+class Above:
+    """The model's operators, which run while their parts are recorded below autograd."""
+
+    def __init__(self) -> None:
+        self.running: list[Any] = []
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operator of the model."""
+        self.running.append(func)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.running.pop()
+
+    def keeps(self, func: Any) -> bool:
+        """Whether a detach is autograd's, which keeps a tensor for backward or takes it out again, and not the model's."""
+        inside = self.running and self.running[-1] is not aten.detach.default
+        return func is aten.detach.default and bool(inside or torch._C._current_graph_task_id() != -1)
+
+
 class Below(TorchDispatchMode):
     """Passes operators to `record`."""
 

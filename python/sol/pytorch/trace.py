@@ -36,6 +36,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from sol import _core, log
 
 from . import boxes, fake, function, inner, operators, outside, sized_math, state
+from .captured import Captured
 from .decompose import rule
 from .hooks import computed
 from .hosting import Hosting
@@ -50,7 +51,6 @@ from .values import Given, Read, Reads, Values
 Node = torch.fx.Node
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
-_DETACH = torch.ops.aten.detach.default
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 _OPERANDS = (*_PLAIN, *SYMBOLIC)
 _VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are not tensors
@@ -144,11 +144,8 @@ class _Recorder(ProxyTorchDispatchMode):
         self.inside = 0  # operators that are running
         self.apart: list[Any] = []  # operators that are being taken apart
         self.mode = mode
-        self.inner = (
-            below  # whether operators are recorded below autograd, where the model's own gradients can be followed
-        )
-        self.found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # tensors of other owners, by their identity
-        self.above: list[Any] = []  # operators of the model that are running there
+        self.inner = inner.Above() if below else None  # operators are recorded below autograd
+        self.captured = Captured(self, mode)
         self.hosting = Hosting(self, mode, root)
 
     @classmethod
@@ -185,35 +182,17 @@ class _Recorder(ProxyTorchDispatchMode):
             tensors = [a for a in args if isinstance(a, torch.Tensor)]
             return self.read(functools.partial(_called, func, args[len(tensors) :], kwargs), *tensors)
         if self.inner:
-            return self._above(func, args, kwargs)
+            return self.inner.run(func, args, kwargs)
         return self.record(func, types, args, kwargs)
-
-    def _above(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Runs an operator of the model whose parts are recorded below autograd."""
-        self.above.append(func)
-        try:
-            return func(*args, **kwargs)
-        finally:
-            self.above.pop()
-
-    def _is_kept(self, func: Any) -> bool:
-        """Whether a detach is autograd's, which keeps a tensor for backward or takes it out again, and not the model's."""
-        inside = self.above and self.above[-1] is not _DETACH
-        return func is _DETACH and self.inner and bool(inside or torch._C._current_graph_task_id() != -1)
 
     def record(self, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
         """Records an operator, and runs it."""
         kwargs = kwargs or {}
-        if self._is_kept(func):
+        if self.inner and self.inner.keeps(func):
             made = func(*args)
             self.nodes[made] = self._nodes(args[0])
             return made
-        if any(
-            isinstance(t, torch.Tensor) and not isinstance(t, FakeTensor) for t in pytree.tree_leaves((args, kwargs))
-        ):
-            args, kwargs = pytree.tree_map_only(torch.Tensor, self._captured, (args, kwargs))
-        if self.found and func._schema.is_mutable:
-            self._check_writes(func, args)
+        args, kwargs = self.captured.replace(func, args, kwargs)
         if self.inner:
             func, args = inner.plain(self.record, func, args)
         func, args = operators.plain(self.record, self.read, func, args)
@@ -336,32 +315,12 @@ class _Recorder(ProxyTorchDispatchMode):
         self.nodes[made] = self._call(torch.ops.aten.lift_fresh_copy.default, (source,), {}, snapshot_fake(made))
         return made
 
-    def _captured(self, t: torch.Tensor) -> torch.Tensor:
-        """A tensor that forward finds in a list, a global or a closure variable: a constant, as with torch.export."""
-        plain = type(t) in (torch.Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(t)
-        if not plain or t.requires_grad or t.layout != torch.strided:
-            return t
-        if id(t) not in self.found:
-            name = f"_captured{len(self.found)}"
-            with _disable_current_modes():
-                self.constants[name] = t.detach().clone()
-            made = self.mode.from_tensor(t)
-            self.found[id(t)] = t, made
-            self.source(name, made, ("param", name), InputKind.CONSTANT_TENSOR)
-        return self.found[id(t)][1]
-
-    def _check_writes(self, func: Any, args: Sequence[Any]) -> None:
-        """Leaves a model that writes into such a tensor to torch.export."""
-        memories = {made.untyped_storage()._cdata for _, made in self.found.values()}
-        if any(isinstance(a, torch.Tensor) and a.untyped_storage()._cdata in memories for a in args):
-            raise Unusual(f"{func} of a tensor that is neither an argument nor the model's")
-
     def _nodes(self, arg: Any) -> Any:
         if isinstance(arg, torch.Tensor):
             node = self.node(arg, None)
             if node is None:
                 unusual = Unusual("a tensor that is neither an argument nor the model's")
-                unusual.inner = not self.inner
+                unusual.inner = self.inner is None
                 raise unusual
             return node
         if isinstance(arg, tuple | list):
@@ -520,7 +479,7 @@ def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
         traced = _call(module, given, rows, recorder)
         if changed := attributes.changed():
             first = Attributes(module)
-            next_call = _Recorder(module, mode, recorder, values, symbols, recorder.inner)
+            next_call = _Recorder(module, mode, recorder, values, symbols, recorder.inner is not None)
             if symbols is not None:
                 symbols.env.place = next_call.cause
             again = _call(module, given, rows, next_call)
