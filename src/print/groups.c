@@ -404,6 +404,7 @@ static void declare(struct text *out, const char *form, const struct pointer *p)
 {
     const struct token tokens[] = {{'T', p->type},
                                    {'N', p->name},
+                                   {'R', strncmp(p->type, "const ", 6) ? "" : "@RESTRICT "},
                                    {'I', arena_printf(out->arena, "%d", p->operand)},
                                    {'O', text_plus(out->arena, "", p->offset)}};
     text_line(out, "%s", form_fill(out->arena, form, COUNT_OF(tokens), tokens));

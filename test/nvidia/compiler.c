@@ -1,5 +1,6 @@
 /* The functions of NVRTC, by g++: "code" is a shared object for this processor. */
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,19 @@ static void write_kernels(FILE *f, const char *text)
             GROUP_BYTES);
 }
 
+/* Is a pointer __restrict__ that leads to more than constants? nvcc reads by it in front of a barrier what another
+ * thread wrote, which g++ does not. */
+static bool restricts_what_is_written(const char *text)
+{
+    for (const char *at = text; (at = strstr(at, "*__restrict__")); at++) {
+        const char *line = at;
+        while (line > text && line[-1] != '\n') line--;
+        while (*line == ' ') line++;
+        if (strncmp(line, "const ", 6) != 0) return true;
+    }
+    return false;
+}
+
 static int compile(struct program *p, const char *folder)
 {
     char from[100], to[100], said[100], command[1000];
@@ -105,6 +119,10 @@ API int nvrtcCompileProgram(struct program *p, int n, const char *const *options
     char folder[] = "/tmp/sol-cuda-double-XXXXXX";
     (void)n, (void)options;
     if (!setting("compile", 1)) return 0;
+    if (restricts_what_is_written(p->text)) {
+        p->log = strdup("a pointer to what a kernel writes is __restrict__");
+        return 6;
+    }
     if (!mkdtemp(folder)) return 1;
     const int error = compile(p, folder);
     rmdir(folder);
