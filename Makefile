@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-deploy bench-dynamic bench-tensorflow bench-jax bench-operators bench-compile wheel wheel-try replay nvidia-table counts lines docs lint format clean
+.PHONY: help setup build install asan tsan demo test test-c test-asan test-tsan test-python test-device test-jax test-tensorflow test-all fuzz bench bench-train bench-cuda bench-deploy bench-dynamic bench-tensorflow bench-jax bench-operators bench-compile wheel wheel-try replay nvidia-table counts lines docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -101,6 +101,9 @@ bench: build ## SOL beside other systems; NETWORKS="resnet50 vgg16" SYSTEMS="sol
 bench-train: build ## the same for a step of training: time and memory
 	@sh tools/setup.sh bench
 	$(PYTHON) bench/bench.py --train $(NETWORKS) $(if $(SYSTEMS),--systems $(SYSTEMS))
+
+bench-cuda: build ## the same on NVIDIA's graphics card, with a PyTorch that has CUDA: PYTHON=..; ARGS="--train --tf32"
+	$(PYTHON) bench/bench.py --device cuda $(NETWORKS) $(if $(SYSTEMS),--systems $(SYSTEMS)) $(ARGS)
 
 bench-deploy: build ## what a deployed network takes, beside what the peers ship: bytes, files, start, memory, speed
 	@sh tools/setup.sh deploy

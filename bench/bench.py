@@ -5,6 +5,7 @@ make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
 make bench NETWORKS="resnet50@16 odd"        batch 16; the networks of odd.py
 make bench NETWORKS="sequences"              LSTM, GRU, BERT, GPT-2 (sequences.py)
 .venv/bin/python bench/bench.py --isa avx2   as on a machine without AVX-512
+make bench-cuda                              on NVIDIA's graphics card, with tensors there; ARGS="--tf32 --train"
 make bench-train                             steps of training: forward, loss, backward, SGD with momentum
 .venv/bin/python bench/bench.py --help
 """
@@ -37,6 +38,13 @@ DEFAULT = [
     "lstm_1x512", "lstm_2x512", "lstm_2x512@16", "lstm_2x512_both", "gru_1x512", "gru_2x512", "gru_2x512@16", "gru_2x512_both",
     "bert_32", "bert_128", "bert_512", "gpt2_32", "gpt2_128", "gpt2_512", "gpt2_step",
 ]  # fmt: skip
+PEERS = [*SYSTEMS[1:], "graph", "graph-last"]
+# The systems that run on a graphics card, and the networks of its table
+CARD_SYSTEMS = ["sol", "eager", "eager-last", "graph", "graph-last", "compile"]
+CARD = [
+    "resnet50", "resnet50@16", "resnet50@128", "mobilenet_v2@16", "vgg16@16", "densenet121@16", "convnext_tiny@16",
+    "vit_b_16@16", "mlp@16", "lstm_2x512@16", "bert_128", "bert_128@16", "gpt2_128",
+]  # fmt: skip
 TRAINING_SYSTEMS = ["sol", "eager", "eager-last", "compile"]
 TRAINING = [
     "resnet18", "resnet50", "densenet121", "vgg16", "squeezenet1_1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "mlp",
@@ -65,9 +73,11 @@ class Worker:
     rounds: list[float] = field(default_factory=list)
 
     @classmethod
-    def start(cls, system: str, network: str, batch: int, threads: int, train: bool, isa: dict[str, str]) -> Worker:
+    def start(
+        cls, system: str, network: str, batch: int, threads: int, train: bool, settings: dict[str, str]
+    ) -> Worker:
         environment = (
-            dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONPATH=f"{HERE.parent / 'python'}:{HERE}") | isa
+            dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONPATH=f"{HERE.parent / 'python'}:{HERE}") | settings
         )
         process = subprocess.Popen(
             [sys.executable, str(HERE / "worker.py"), system, network, str(batch), str(threads), *(["train"] if train else [])],
@@ -108,7 +118,11 @@ class Worker:
         return statistics.median(self.rounds) * 1e3 if self.rounds and not self.error else math.nan
 
 
-def machine() -> str:
+def machine(device: str = "cpu") -> str:
+    if device != "cpu":
+        import torch
+
+        return f"{torch.cuda.get_device_name(torch.device(device))}, PyTorch {torch.__version__}"
     name = platform.processor()
     flags = ""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -127,9 +141,9 @@ def measure(
     rounds: int,
     seconds: float,
     train: bool,
-    isa: dict[str, str],
+    settings: dict[str, str],
 ) -> list[Worker]:
-    workers = [Worker.start(s, network, batch, threads, train, isa) for s in systems]
+    workers = [Worker.start(s, network, batch, threads, train, settings) for s in systems]
     for _ in range(rounds):
         for w in workers:
             if not w.error:
@@ -152,7 +166,7 @@ def geometric_mean(values: list[float]) -> float:
 def ratios(workers: list[Worker]) -> tuple[float, float]:
     """Ratios: eager (its faster format) to SOL, the best peer to SOL."""
     mine = best(workers, ["sol"])
-    return best(workers, ["eager", "eager-last"]) / mine, best(workers, SYSTEMS[1:]) / mine
+    return best(workers, ["eager", "eager-last"]) / mine, best(workers, PEERS) / mine
 
 
 def shown(ratio: float) -> str:
@@ -165,9 +179,9 @@ def plot(results: dict[str, list[Worker]], path: Path, what: str) -> None:
     draw({title(n): {k: best(w, s) for k, s in bars.items()} for n, w in results.items()}, path, what)
 
 
-def write_csv(results: dict[str, list[Worker]], path: Path, what: str, threads: int) -> None:
+def write_csv(results: dict[str, list[Worker]], path: Path, what: str) -> None:
     with path.open("w", newline="") as f:
-        f.write(f"# {machine()}; {what}, {threads} threads\n")
+        f.write(f"# {what}\n")
         out = csv.writer(f)
         out.writerow(["network", "system", "ms", "first_s", "memory_mib", "rounds_ms", "error"])
         for network, workers in results.items():
@@ -196,33 +210,42 @@ def main() -> None:
     parser.add_argument(
         "networks", nargs="*", help="NAME or NAME@BATCH; odd, sequences: those of odd.py, of sequences.py"
     )
-    parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS, "sol-onnxruntime"])
+    parser.add_argument("--systems", nargs="+", choices=["sol", *PEERS, "sol-onnxruntime"])
     parser.add_argument("--train", action="store_true", help="steps of training instead of inference")
     parser.add_argument("--batch", type=int, help="1; in training 16 (vgg16 8, mlp 64)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.4, help="of one round of one system")
     parser.add_argument("--isa", choices=ISA, default="native", help="of the systems that can be told")
+    parser.add_argument("--device", default="cpu", help="of PyTorch, where the tensors are: cpu, cuda, cuda:1")
+    parser.add_argument("--tf32", action="store_true", help="PyTorch may use TF32 on a graphics card")
+    parser.add_argument("--compile", metavar="MODE", help="of torch.compile, such as max-autotune")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for the table and the plot")
     a = parser.parse_args()
-    systems = a.systems or (TRAINING_SYSTEMS if a.train else SYSTEMS)
+    card = a.device != "cpu"
+    systems = a.systems or (TRAINING_SYSTEMS if a.train else CARD_SYSTEMS if card else SYSTEMS)
     what = "a step of training" if a.train else f"batch {a.batch or 1}"
+    settings = {"SOL_BENCH_DEVICE": a.device} | ({"SOL_BENCH_COMPILE": a.compile} if a.compile else {})
+    if card:
+        settings |= {"SOL_BENCH_TF32": "1"} if a.tf32 else {}
+        what += ", TF32 allowed" if a.tf32 else ", without TF32"
     if ISA[a.isa]:
         systems = [s for s in systems if s not in ASK_PROCESSOR]
         what += f", {a.isa}"
-    print(f"{machine()}; {what}, {a.threads} threads; milliseconds, median of {a.rounds} interleaved rounds")
-    if a.train:
+    settings |= ISA[a.isa]
+    print(f"{machine(a.device)}; {what}, {a.threads} threads; milliseconds, median of {a.rounds} interleaved rounds")
+    if a.train and not card:
         print("MiB: peak of a step beyond parameters, gradients, the optimizer's state and the input")
     print(f"{'network':20}" + "".join(f"{s:>15}" for s in systems) + f"{'x eager':>9}{'x best':>8}", flush=True)
     results: dict[str, list[Worker]] = {}
-    for asked in wanted(a.networks or (TRAINING if a.train else DEFAULT)):
+    for asked in wanted(a.networks or (TRAINING if a.train else CARD if card else DEFAULT)):
         network, _, own = asked.partition("@")
         batch = int(own) if own else a.batch or (BATCH.get(network, 16) if a.train else 1)
-        results[asked] = measure(network, systems, batch, a.threads, a.rounds, a.seconds, a.train, ISA[a.isa])
+        results[asked] = measure(network, systems, batch, a.threads, a.rounds, a.seconds, a.train, settings)
         cells = "".join(f"{'-' if w.error else f'{w.ms:.2f}':>15}" for w in results[asked])
         r = ratios(results[asked])
         print(f"{asked:20}{cells}{shown(r[0]):>9}{shown(r[1]):>8}", flush=True)
-        if a.train:
+        if a.train and not card:
             cells = "".join(f"{'-' if w.error else f'{w.memory:.0f}':>15}" for w in results[asked])
             print(f"{f'  MiB, batch {batch}':20}{cells}", flush=True)
         for w in results[asked]:
@@ -233,8 +256,9 @@ def main() -> None:
     print(f"geometric mean: {means[0]}x eager, {means[1]}x the best peer")
     a.out.mkdir(parents=True, exist_ok=True)
     name = "training" if a.train else f"inference-b{a.batch or 1}"
-    write_csv(results, a.out / f"{name}.csv", what, a.threads)
-    plot(results, a.out / f"{name}.svg", f"{machine()}; {what}, {a.threads} threads")
+    name += f"-{a.device.replace(':', '')}{'-tf32' if a.tf32 else ''}" if card else ""
+    write_csv(results, a.out / f"{name}.csv", f"{machine(a.device)}; {what}, {a.threads} threads")
+    plot(results, a.out / f"{name}.svg", f"{machine(a.device)}; {what}, {a.threads} threads")
     print(f"written: {a.out}/{name}.csv and .svg")
 
 

@@ -14,14 +14,15 @@ from torch import nn
 @functools.cache  # operators can be defined only once
 def torchvision_models():  # type: ignore[no-untyped-def]
     """torchvision.models with a CPU-only torch: the wheel needs two operators that are missing then."""
-    library = torch.library.Library("torchvision", "DEF")
-    for schema in (
-        "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-        "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    ):
-        with contextlib.suppress(RuntimeError):  # already defined
-            library.define(schema)
-    torchvision_models.library = library  # type: ignore[attr-defined]  # keeps the definitions alive
+    if not torch.version.cuda:
+        library = torch.library.Library("torchvision", "DEF")
+        for schema in (
+            "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+            "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        ):
+            with contextlib.suppress(RuntimeError):  # already defined
+                library.define(schema)
+        torchvision_models.library = library  # type: ignore[attr-defined]  # keeps the definitions alive
     import torchvision.models
 
     return torchvision.models

@@ -15,6 +15,24 @@ import torch
 
 Run = Callable[[], object]
 
+DEVICE = os.environ.get("SOL_BENCH_DEVICE", "cpu")  # of PyTorch: the model and its arguments are there
+if DEVICE.startswith("cuda"):
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(os.environ.get("SOL_BENCH_TF32"))
+
+
+def network(name: str) -> torch.nn.Module:
+    return networks.make(name).to(DEVICE)
+
+
+def samples(name: str, batch: int) -> tuple[torch.Tensor, ...]:
+    return tuple(x.to(DEVICE) for x in networks.samples(name, batch))
+
+
+def wait() -> None:
+    """A call is done when the device has computed it."""
+    if DEVICE.startswith("cuda"):
+        torch.cuda.synchronize()
+
 
 def exported(name: str, batch: int) -> Path:
     """The network as an ONNX file, exported once."""
@@ -31,8 +49,8 @@ def exported(name: str, batch: int) -> Path:
 def sol(name: str, batch: int, threads: int) -> Run:
     import sol as system
 
-    given = networks.samples(name, batch)
-    model = system.optimize(networks.make(name), *given)
+    given = samples(name, batch)
+    model = system.optimize(network(name), *given)
 
     def run() -> object:
         with torch.no_grad():
@@ -51,7 +69,7 @@ def channels_last(
 
 
 def eager(name: str, batch: int, threads: int, last: bool = False) -> Run:
-    model, given = networks.make(name), networks.samples(name, batch)
+    model, given = network(name), samples(name, batch)
     if last:
         model, given = channels_last(model, given)
 
@@ -66,11 +84,29 @@ def eager_last(name: str, batch: int, threads: int) -> Run:
     return eager(name, batch, threads, last=True)
 
 
+def graph(name: str, batch: int, threads: int, last: bool = False) -> Run:
+    """Eager's kernels as a CUDA graph: one launch a call."""
+    if not DEVICE.startswith("cuda"):
+        raise RuntimeError("CUDA graphs need a device of CUDA")
+    run, captured, stream = eager(name, batch, threads, last), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    with torch.cuda.graph(captured):
+        run()
+    return captured.replay
+
+
+def graph_last(name: str, batch: int, threads: int) -> Run:
+    return graph(name, batch, threads, last=True)
+
+
 def compiled(name: str, batch: int, threads: int, freeze: bool = False) -> Run:
     import torch._inductor.config as config
 
     config.freezing = freeze
-    model, given = torch.compile(networks.make(name)), networks.samples(name, batch)
+    given = samples(name, batch)
+    model = torch.compile(network(name), mode=os.environ.get("SOL_BENCH_COMPILE"))
 
     def run() -> object:
         with torch.no_grad():
@@ -158,6 +194,8 @@ SYSTEMS: dict[str, Callable[[str, int, int], Run]] = {
     "sol": sol,
     "eager": eager,
     "eager-last": eager_last,
+    "graph": graph,
+    "graph-last": graph_last,
     "compile": compiled,
     "compile-frozen": compiled_frozen,
     "onnxruntime": onnxruntime,
@@ -175,7 +213,7 @@ Build = Callable[[torch.nn.Module, tuple[torch.Tensor, ...]], torch.nn.Module]
 
 def _training(name: str, batch: int, build: Build, last: bool) -> Run:
     """The loss is the cross-entropy of the first result: its last dimension has the classes."""
-    model, given = networks.make(name).train(), networks.samples(name, batch)
+    model, given = network(name).train(), samples(name, batch)
     if last:
         model, given = channels_last(model, given)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
@@ -187,7 +225,8 @@ def _training(name: str, batch: int, build: Build, last: bool) -> Run:
         y = ready(*given)
         y = (y if isinstance(y, torch.Tensor) else y[0]).flatten(0, -2)
         if not targets:
-            targets.append(torch.randint(y.shape[1], (y.shape[0],), generator=torch.Generator().manual_seed(3)))
+            generator = torch.Generator().manual_seed(3)
+            targets.append(torch.randint(y.shape[1], (y.shape[0],), generator=generator).to(DEVICE))
         loss = torch.nn.functional.cross_entropy(y, targets[0])
         loss.backward()
         optimizer.step()

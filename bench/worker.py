@@ -53,8 +53,9 @@ def main() -> None:
         start = time.perf_counter()
         run = (systems.TRAINING if training else systems.SYSTEMS)[system](network, batch, threads)
         run()
+        systems.wait()
         first = time.perf_counter() - start
-        memory = step_mib(run, resident) if training else peak_mib() - imported
+        memory = step_mib(run, resident) if training and systems.DEVICE == "cpu" else peak_mib() - imported
     except Exception as error:  # a peer that fails is reported, and the run continues
         text = str(error).strip().splitlines()
         print(json.dumps({"error": f"{type(error).__name__}: {text[0] if text else ''}"}), file=answers, flush=True)
@@ -66,8 +67,9 @@ def main() -> None:
         while not times or time.perf_counter() < end:
             start = time.perf_counter()
             run()
+            systems.wait()
             times.append(time.perf_counter() - start)
-        memory = memory if training else peak_mib() - imported
+        memory = memory if training else peak_mib() - imported  # of the host
         print(json.dumps({"times": times, "memory": memory}), file=answers, flush=True)
 
 
