@@ -131,6 +131,13 @@ struct sol_device_info {
     int32_t f64;          /* it computes in float64 */
     int64_t group_bytes;  /* of memory that a group shares */
     char backends[256];   /* the solvers that make kernels for it, with the versions of other libraries */
+    /* What its speed depends on, for estimates of costs. */
+    int32_t clock;       /* MHz */
+    int32_t core_fmas;   /* products of float32, each added to a sum, that a core computes in a cycle */
+    int32_t core_items;  /* most work items that a core keeps at a time */
+    int32_t memory_rate; /* MB/s of the device's memory */
+    int64_t core_bytes;  /* of memory that groups share, of a core */
+    int64_t cache;       /* bytes of the cache that all cores share */
 };
 /* Passes each device to `show`, those that are there first; the texts are valid during that call. None is `selected` if
  * the key `device` names one that is not there. It opens no device. Errors: NOMEM. */

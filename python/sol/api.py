@@ -177,8 +177,8 @@ def devices() -> list[dict[str, Any]]:
     """Lists the devices that networks can run on, then those that are not there.
 
     Each is a dict with type, index, name, memory (bytes), cores, lanes (of float32), f64 (does it compute in float64?),
-    compilers with their versions, backends (the solvers that make kernels for it), why it is not there ("": it is), and
-    default (networks compiled now run on it).
+    clock (MHz) and memory_rate (MB/s; 0: unknown), compilers with their versions, backends (the solvers that make kernels
+    for it), why it is not there ("": it is), and default (networks compiled now run on it).
     """
     return _core.devices()
 

@@ -267,13 +267,29 @@ static sol_status find_dev(const struct sol_graph *g, struct dev **out_dev)
     return dev_get(ctx, type, index, out_dev);
 }
 
+/* What a device says about itself, in place of what is assumed about those of its flavour. */
+static void set_facts(const struct sol_device_info *info, struct target *out)
+{
+    if (info->lanes > 0) out->simd = info->lanes;
+    target_assume(out);
+    if (info->cores > 0) out->cores = info->cores;
+    if (!target_is_card(out)) return;
+    if (info->clock > 0) out->clock = info->clock * 1e-3;
+    if (info->core_fmas > 0) out->fma_pipes = (double)info->core_fmas / target_lanes(out, sizeof(float));
+    if (info->core_items > 0) out->core_items = info->core_items;
+    if (info->core_bytes > 0) out->l1 = info->core_bytes;
+    if (info->group_items > 0) out->group_items = info->group_items;
+    if (info->group_bytes > 0) out->group_bytes = info->group_bytes;
+    if (info->memory_rate > 0) out->dram_rate = info->memory_rate * 1e-3;
+    target_card_cache(out, info->cache > 0 ? info->cache : out->l3);
+}
+
 sol_status compile_target(struct sol_ctx *ctx, const struct sol_device_type *type, const struct sol_device_info *info,
                           const char *name, struct target *out)
 {
     if (target_named(ctx, type->features & SOL_DEVICE_LAUNCHES ? type->flavour : info->arch, out))
         return ctx_where(ctx, SOL_ERR_UNSUPPORTED, "device %s: ", name);
-    if (info->cores > 0) out->cores = info->cores;
-    if (info->lanes > 0) out->simd = info->lanes;
+    set_facts(info, out);
     out->single = !info->f64;
     if (out->single && target_has_vectors(out))
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,

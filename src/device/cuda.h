@@ -23,9 +23,15 @@ enum {
     CUDA_GROUP_ITEMS = 1,
     CUDA_GROUP_BYTES = 8,
     CUDA_LANES = 10,
+    CUDA_CLOCK = 13, /* kHz */
     CUDA_CORES = 16,
+    CUDA_MEMORY_CLOCK = 36, /* kHz, of two transfers each */
+    CUDA_MEMORY_BITS = 37,
+    CUDA_CACHE = 38,
+    CUDA_CORE_ITEMS = 39,
     CUDA_MAJOR = 75,
     CUDA_MINOR = 76,
+    CUDA_CORE_BYTES = 81,
     CUDA_GROUP_BYTES_MOST = 97,         /* if a kernel asks for them: */
     CUDA_FUNCTION_GROUP_BYTES_MOST = 8, /* attribute of a function */
     CUDA_STREAM_NON_BLOCKING = 1,

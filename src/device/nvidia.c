@@ -119,6 +119,19 @@ static int64_t attribute(const struct cuda *cuda, int what, int number)
     return cuda->DeviceAttribute(&n, what, number) ? 0 : n;
 }
 
+/* What costs depend on. No attribute says how many products a core computes: it is 64 or 128, by its generation. */
+static void speed(const struct cuda *cuda, int number, struct sol_device_info *out)
+{
+    const int cc = (int)(attribute(cuda, CUDA_MAJOR, number) * 10 + attribute(cuda, CUDA_MINOR, number));
+    const int64_t bits = attribute(cuda, CUDA_MEMORY_BITS, number);
+    out->clock = (int32_t)(attribute(cuda, CUDA_CLOCK, number) / 1000);
+    out->core_fmas = cc / 10 == 7 || cc == 60 || cc == 80 ? 64 : 128;
+    out->core_items = (int32_t)attribute(cuda, CUDA_CORE_ITEMS, number);
+    out->core_bytes = attribute(cuda, CUDA_CORE_BYTES, number);
+    out->cache = attribute(cuda, CUDA_CACHE, number);
+    out->memory_rate = (int32_t)(attribute(cuda, CUDA_MEMORY_CLOCK, number) * 2 * bits / 8 / 1000);
+}
+
 static sol_status nvidia_info(const struct sol_device_type *type, const struct sol_host *host, int index,
                               struct sol_device_info *out_info, struct sol_failure *out_why)
 {
@@ -140,6 +153,7 @@ static sol_status nvidia_info(const struct sol_device_type *type, const struct s
     out_info->lanes = (int32_t)attribute(&cuda, CUDA_LANES, number);
     out_info->group_items = (int32_t)attribute(&cuda, CUDA_GROUP_ITEMS, number);
     out_info->group_bytes = attribute(&cuda, CUDA_GROUP_BYTES, number);
+    speed(&cuda, number, out_info);
     return SOL_OK;
 }
 

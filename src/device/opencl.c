@@ -159,6 +159,8 @@ static sol_status opencl_info(const struct sol_device_type *type, const struct s
     out_info->lanes = cpu ? MAX(1, (int32_t)number(&f, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT)) : OTHER_LANES;
     out_info->group_items = (int32_t)number(&f, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     out_info->group_bytes = (int64_t)number(&f, CL_DEVICE_LOCAL_MEM_SIZE);
+    out_info->clock = (int32_t)number(&f, CL_DEVICE_MAX_CLOCK_FREQUENCY);
+    out_info->cache = (int64_t)number(&f, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
     return SOL_OK;
 }
 

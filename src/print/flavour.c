@@ -25,6 +25,17 @@ bool target_has_items(const struct target *t)
     return *flavour_of(t)->item;
 }
 
+bool target_is_card(const struct target *t)
+{
+    enum { TURNS = 16 }; /* a device of at most so many lanes is a processor */
+    return target_has_items(t) && t->simd > TURNS;
+}
+
+double target_step_ns(const struct target *t)
+{
+    return target_is_card(t) ? 2000 : KERNEL_STEP_NS;
+}
+
 bool target_launches(const struct target *t)
 {
     return flavour_of(t)->parameter;

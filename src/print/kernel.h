@@ -50,6 +50,10 @@ struct target {
     int cores;          /* how many this run may use; it affects costs only, never the generated code */
     int64_t l1, l2, l3; /* bytes */
     int l3_cores;       /* how many cores share an L3 */
+    /* Of a graphics card; 0 otherwise. A core's memory for groups is its l1. */
+    int core_items;      /* most work items that a core keeps at a time */
+    int group_items;     /* and of a group */
+    int64_t group_bytes; /* of memory that a group shares, at most */
     double clock, fma_pipes;            /* GHz; vectors that a core multiplies and adds in a cycle */
     double l2_rate, l3_rate, dram_rate; /* GB/s of all cores */
     struct machine machine;             /* src/tune/measure.c; the cost model uses only the other fields */
@@ -59,6 +63,10 @@ struct target {
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
 /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
 sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *out);
+/* Assumes caches, rates and cores of a processor or a graphics card (target_is_card). */
+void target_assume(struct target *t);
+/* The cache that all cores of a graphics card share: each has its part of it as L2, and all of it as L3. */
+void target_card_cache(struct target *t, int64_t bytes);
 /* Four cores of a usual machine, whatever this one has: plans that are shown or compared do not depend on it. */
 void target_usual(struct target *t);
 /* The best instruction set of a device according to a compiler's predefined macros: `macros` has lines "#define NAME
@@ -78,6 +86,10 @@ static inline int target_lanes(const struct target *t, int bytes)
  * else a round of a loop (flavour.def). */
 bool target_has_vectors(const struct target *t);
 bool target_has_items(const struct target *t);
+
+/* Do the work items of a group run at the same time, on a graphics card? On a processor they take turns. */
+bool target_is_card(const struct target *t);
+double target_step_ns(const struct target *t); /* KERNEL_STEP_NS, or that of a launch on a graphics card */
 
 bool target_launches(const struct target *t);  /* does a device launch steps, a work group for each task? */
 bool target_has_trees(const struct target *t); /* may kernels consist of calls of other kernels (tree.h)? */

@@ -107,7 +107,7 @@ static const struct named names[] = {
     {"arm", &arm, "armv7-a+fp", 16, 16, false, 1.0, ""},
     {"riscv64", &riscv64, "rv64gc", 16, 16, true, 1.0, ""},
     {"opencl", &opencl, NULL, 256, 32, true, 1.0, NULL}, /* a vector is a work group of 64 items */
-    {"cuda", &nvidia, NULL, 256, 32, true, 1.0, NULL},   /* the same */
+    {"cuda", &nvidia, NULL, 256, 32, true, 1.4, NULL},   /* the same */
     {"ve", &ve, NULL, 4, 64, true, 1.4, NULL},           /* one lane: the compiler makes vectors of loops */
 };
 
@@ -194,6 +194,46 @@ void target_usual(struct target *t)
     t->dram_rate = 24;
 }
 
+void target_card_cache(struct target *t, int64_t bytes)
+{
+    enum { BYTES = 32 }; /* that a core reads from it in a cycle */
+    t->l2 = bytes / MAX(1, t->cores);
+    t->l3 = bytes;
+    t->l3_cores = t->cores;
+    t->l2_rate = t->l3_rate = t->cores * t->clock * BYTES;
+}
+
+/* A graphics card of which nothing is known: the facts of NVIDIA's A100. */
+static void assume_card(struct target *t)
+{
+    t->cores = 108;
+    t->fma_pipes = 1;
+    t->core_items = 2048;
+    t->group_items = 1024;
+    t->group_bytes = 48 << 10;
+    t->l1 = 164 << 10;
+    t->dram_rate = 1500;
+    target_card_cache(t, 40 << 20);
+}
+
+void target_assume(struct target *t)
+{
+    t->cores = rt_processors();
+    t->core_items = t->group_items = 0;
+    t->group_bytes = 0;
+    assume_caches(t);
+    if (target_is_card(t)) {
+        assume_card(t);
+        return;
+    }
+    find_caches(t);
+    const double cores = t->cores;
+    t->fma_pipes = t->fma ? 2 : 1;
+    t->l2_rate = cores * t->clock * (t->vector_bytes < 32 ? 16 : 32);
+    t->l3_rate = cores * 40;
+    t->dram_rate = cores < 4 ? cores * 12 : 40 + cores * 2;
+}
+
 static void fill(const struct named *n, struct target *out)
 {
     memset(out, 0, sizeof *out);
@@ -204,15 +244,8 @@ static void fill(const struct named *n, struct target *out)
     out->simd = n->vector_bytes / (int)sizeof(float);
     out->registers = n->registers;
     out->fma = n->fma;
-    out->cores = rt_processors();
-    assume_caches(out);
-    find_caches(out);
-    const double cores = out->cores;
     out->clock = n->clock;
-    out->fma_pipes = n->fma ? 2 : 1;
-    out->l2_rate = cores * n->clock * (n->vector_bytes < 32 ? 16 : 32);
-    out->l3_rate = cores * 40;
-    out->dram_rate = cores < 4 ? cores * 12 : 40 + cores * 2;
+    target_assume(out);
 }
 
 static const struct named *find(const char *name)
