@@ -9,6 +9,7 @@
 #include "device/device.h"
 
 #define DOUBLE BUILD_ROOT "/libcuda_double.so"
+#define OPTIONS "nvidia.libcuda=" DOUBLE ",nvidia.nvrtc=" DOUBLE ",nvidia.cublas=" DOUBLE
 
 struct driver { /* functions of the double */
     int (*Push)(void *), (*Pop)(void **), (*Create)(void **, unsigned), (*Wait)(void *), (*Destroy)(void *);
@@ -43,7 +44,7 @@ static struct place place_open(void *foreign)
     struct devices *all;
     struct place p = {0};
     struct sol_failure why = failure_new();
-    assert_int_equal(sol_config_set(ctx, "device::options", "nvidia.libcuda=" DOUBLE ",nvidia.nvrtc=" DOUBLE), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "device::options", OPTIONS), SOL_OK);
     assert_int_equal(devices_of(ctx, &all), SOL_OK);
     for (int i = 0; (p.type = devices_at(all, i)) && strcmp(p.type->name, "nvidia"); i++) continue;
     assert_non_null(p.type);
@@ -164,7 +165,7 @@ static void test_tensors_and_stream_of_a_framework(void **state)
     (void)state;
     assert_int_equal(setenv("SOL_CUDA_DOUBLE", "delay=2000", 1), 0);
     struct framework f = framework_open();
-    assert_int_equal(sol_config_set(ctx, "device::options", "nvidia.libcuda=" DOUBLE ",nvidia.nvrtc=" DOUBLE), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "device::options", OPTIONS), SOL_OK);
     if (sol_graph_parse(ctx, text, &g) || sol_graph_resident(g, "nvidia:0") || sol_compile(ctx, g, &net) ||
         sol_heap_open(ctx, "nvidia:0", &h) || sol_params_create(net, &params))
         fail_msg("%s", sol_error(ctx));

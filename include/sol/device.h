@@ -156,6 +156,28 @@ struct sol_command {
     int64_t *ns; /* NULL, or receives the device's time for the command when it is done */
 };
 
+/* -- calls of a library in place of kernels */
+
+/* A device whose info names a library for linear algebra (blas) computes steps by it. Its code has, beside function
+ * NAME_<step>, which does nothing then, the numbers NAME_call_<step>: an array of int64_t with the members of this
+ * struct. `find` of that function gives the call, and LAUNCH executes it, with the step's operands as its first
+ * arguments. */
+#define SOL_CALL_GEMM 1
+struct sol_call_matrix {
+    int64_t operand; /* its number */
+    /* elements between rows, and a row is in one piece; across: between columns, and a column is */
+    int64_t stride, across;
+    int64_t step; /* elements between neighbours of a batch */
+};
+struct sol_gemm { /* c[m n] = a[m k] b[k n], for a batch of matrices, `ncall` times */
+    int64_t kind; /* SOL_CALL_GEMM */
+    int64_t dtype;
+    int64_t m, n, k, batch;
+    struct sol_call_matrix a, b, c;
+    int64_t ncall;
+    int64_t offset[][3]; /* by call: elements from the beginnings of the operands to the first matrices of a, b, c */
+};
+
 /* -- a device type */
 
 enum sol_device_feature {

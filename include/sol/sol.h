@@ -138,6 +138,7 @@ struct sol_device_info {
     int32_t memory_rate; /* MB/s of the device's memory */
     int64_t core_bytes;  /* of memory that groups share, of a core */
     int64_t cache;       /* bytes of the cache that all cores share */
+    char blas[32];       /* its library for linear algebra, with the version; "": none */
 };
 /* Passes each device to `show`, those that are there first; the texts are valid during that call. None is `selected` if
  * the key `device` names one that is not there. It opens no device. Errors: NOMEM. */

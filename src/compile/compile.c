@@ -311,7 +311,9 @@ static sol_status target_of(struct sol_ctx *ctx, const struct way *w, struct tar
     struct sol_device_info info;
     if (!w->dev_compiles) return machine_target(ctx, out);
     TRY(dev_info(w->dev, &info));
-    return compile_target(ctx, dev_type(w->dev), &info, dev_name(w->dev), out);
+    TRY(compile_target(ctx, dev_type(w->dev), &info, dev_name(w->dev), out));
+    out->blas = w->plugins && *info.blas && strcmp(ctx_config(ctx, "plugins"), "off") != 0 && target_calls(out);
+    return SOL_OK;
 }
 
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net)

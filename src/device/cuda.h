@@ -17,8 +17,9 @@ typedef struct cu_event *cu_event;
 typedef struct cu_graph *cu_graph;
 typedef struct cu_exec *cu_exec;
 typedef uint64_t cu_memory;
+struct cuda_blas;
 
-enum { CUDA_SUCCESS = 0, CUDA_INVALID_VALUE = 1, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_READY = 600 };
+enum { CUDA_SUCCESS = 0, CUDA_INVALID_VALUE = 1, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_FOUND = 500, CUDA_NOT_READY = 600 };
 enum {
     CUDA_GROUP_ITEMS = 1,
     CUDA_GROUP_BYTES = 8,
@@ -57,6 +58,8 @@ enum {
     X(Load, "cuModuleLoadData", (cu_module *, const void *))                                                         \
     X(Unload, "cuModuleUnload", (cu_module))                                                                         \
     X(Find, "cuModuleGetFunction", (cu_function *, cu_module, const char *))                                         \
+    X(Global, "cuModuleGetGlobal_v2", (cu_memory *, size_t *bytes, cu_module, const char *))                         \
+    X(ReadNow, "cuMemcpyDtoH_v2", (void *, cu_memory, size_t))                                                       \
     X(SetFunction, "cuFuncSetAttribute", (cu_function, int what, int value))                                         \
     X(StreamCreate, "cuStreamCreate", (cu_stream *, unsigned flags))                                                 \
     X(StreamDestroy, "cuStreamDestroy_v2", (cu_stream))                                                              \
@@ -87,12 +90,34 @@ struct cuda {
 #undef X
 };
 
-/* nvidia.c: appends a command to a stream of the driver. */
-int nvidia_enqueue(const struct cuda *cuda, cu_stream stream, const struct sol_command *c);
+/* What `find` returns. */
+struct cuda_kernel {
+    struct cuda_kernel *next; /* of the same code */
+    cu_function function;
+    struct sol_gemm *gemm; /* a call of cuBLAS in its place; NULL: none */
+};
+/* nvidia.c: appends a command to a stream of the driver. blas: NULL: there are no calls of it. */
+int nvidia_enqueue(const struct cuda *cuda, struct cuda_blas *blas, cu_stream stream, const struct sol_command *c);
+
+/* nvidia_blas.c: cuBLAS, for one of SOL's streams. */
+#if defined SOL_DEPLOYED /* a deployed library needs no other */
+#define blas_version(host, out, room) ((void)(host))
+#define blas_find(cuda, kernel, module, name) CUDA_SUCCESS
+#define blas_make(cuda, host) NULL
+#define blas_free(blas) ((void)(blas))
+#define blas_enqueue(blas, stream, launch) CUDA_INVALID_VALUE
+#else
+void blas_version(const struct sol_host *host, char *out, size_t room); /* "cuBLAS 13.1"; "": there is none */
+/* Is a function a call of it? Then sets kernel->gemm. */
+int blas_find(const struct cuda *cuda, struct cuda_kernel *kernel, cu_module module, const char *name);
+struct cuda_blas *blas_make(const struct cuda *cuda, const struct sol_host *host); /* opens it at the first call */
+void blas_free(struct cuda_blas *blas);                                            /* NULL: nothing happens */
+int blas_enqueue(struct cuda_blas *blas, cu_stream stream, const struct sol_launch *l);
+#endif
 
 /* nvidia_graph.c: launches that come again as one graph. Of a stream; NULL: out of memory, and nothing is one. */
 struct cuda_graphs;
-struct cuda_graphs *graphs_make(const struct cuda *cuda);
+struct cuda_graphs *graphs_make(const struct cuda *cuda, struct cuda_blas *blas);
 void graphs_free(struct cuda_graphs *g);
 void graphs_begin(struct cuda_graphs *g); /* a submit begins */
 /* Launches the first *out_taken commands as one; 0: they are to be launched one by one. unloads: how often the device

@@ -3,6 +3,7 @@
  * driver reports that a kernel failed for the whole context and not for a command, so a failure names the commands
  * between two events; with the option nvidia.sync=1 each command is waited for. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 struct sol_device {
     struct cuda cuda;
+    const struct sol_host *host;
     cu_context context;
     int number; /* as the driver counts them */
     bool sync;  /* waits for each command */
@@ -25,6 +27,8 @@ struct sol_device {
 struct sol_code {
     struct sol_device *device;
     cu_module module;
+    pthread_mutex_t lock;
+    struct cuda_kernel *kernels;
 };
 struct pending { /* all commands from the one behind the last of these */
     int64_t ticket, *ns;
@@ -36,6 +40,7 @@ struct sol_stream {
     cu_stream stream;
     bool own;
     struct cuda_graphs *graphs; /* NULL: none */
+    struct cuda_blas *blas;
     int64_t ticket, done;
     struct pending *pending; /* oldest first */
     int npending, room;
@@ -142,6 +147,7 @@ static sol_status nvidia_info(const struct sol_device_type *type, const struct s
     snprintf(out_info->name, sizeof out_info->name, "%s", type->name);
     nvidia_compiler(host, out_info->compiler, sizeof out_info->compiler, missing, sizeof missing);
     capability(host, out_info->arch, sizeof out_info->arch);
+    blas_version(host, out_info->blas, sizeof out_info->blas);
     out_info->f64 = 1;
     if (index < 0) return SOL_OK;
     TRY(find_device(host, index, &cuda, &number, out_why));
@@ -190,6 +196,7 @@ static sol_status nvidia_open(const struct sol_device_type *type, const struct s
     host->option(host->user, "nvidia.sync", sync, sizeof sync);
     host->option(host->user, "nvidia.graphs", graphs, sizeof graphs);
     d->cuda = cuda;
+    d->host = host;
     d->number = number;
     d->sync = !strcmp(sync, "1");
     d->graphs = !d->sync && strcmp(graphs, "0");
@@ -230,6 +237,12 @@ static void nvidia_unload(struct sol_code *code)
     if (code->module) code->device->cuda.Unload(code->module);
     leave(code->device);
     atomic_fetch_add(&code->device->unloads, 1);
+    for (struct cuda_kernel *k = code->kernels, *next; k; k = next) {
+        next = k->next;
+        free(k->gemm);
+        free(k);
+    }
+    pthread_mutex_destroy(&code->lock);
     free(code);
 }
 
@@ -240,6 +253,7 @@ static sol_status nvidia_load(struct sol_device *d, const struct sol_blob *blob,
     *out_code = NULL;
     if (!code) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
     code->device = d;
+    pthread_mutex_init(&code->lock, NULL);
     enter(d);
     const int error = d->cuda.Load(&code->module, blob->data);
     leave(d);
@@ -247,6 +261,7 @@ static sol_status nvidia_load(struct sol_device *d, const struct sol_blob *blob,
         *out_code = code;
         return SOL_OK;
     }
+    pthread_mutex_destroy(&code->lock);
     free(code);
     return fail(&d->cuda, out_why, error, "the code cannot be loaded", blob->name);
 }
@@ -255,16 +270,22 @@ static sol_status nvidia_find(struct sol_code *code, const char *function, void 
                               struct sol_failure *out_why)
 {
     const struct sol_device *d = code->device;
-    cu_function f = NULL;
+    struct cuda_kernel *k = calloc(1, sizeof *k);
+    *out_kernel = k;
+    if (!k) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
     enter(d);
-    const int error = d->cuda.Find(&f, code->module, function);
+    int error = d->cuda.Find(&k->function, code->module, function);
+    if (!error) error = blas_find(&d->cuda, k, code->module, function);
     /* more memory of a group than any kernel may have must be asked for; where a card has no more, launches say so */
     if (!error) {
         const int most = (int)attribute(&d->cuda, CUDA_GROUP_BYTES_MOST, d->number);
-        if (most > GROUP_BYTES) d->cuda.SetFunction(f, CUDA_FUNCTION_GROUP_BYTES_MOST, most);
+        if (most > GROUP_BYTES) d->cuda.SetFunction(k->function, CUDA_FUNCTION_GROUP_BYTES_MOST, most);
     }
     leave(d);
-    *out_kernel = f;
+    pthread_mutex_lock(&code->lock);
+    k->next = code->kernels;
+    code->kernels = k;
+    pthread_mutex_unlock(&code->lock);
     return error ? fail(&d->cuda, out_why, error, "the code has no such kernel", function) : SOL_OK;
 }
 
@@ -283,8 +304,10 @@ static sol_status nvidia_queue(struct sol_device *d, void *foreign, struct sol_s
     enter(d);
     if (s->own) error = d->cuda.StreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING);
     leave(d);
-    if (!error && d->graphs) s->graphs = graphs_make(&d->cuda);
+    s->blas = blas_make(&d->cuda, d->host);
+    if (!error && d->graphs) s->graphs = graphs_make(&d->cuda, s->blas);
     if (error) {
+        blas_free(s->blas);
         free(s);
         return fail(&d->cuda, out_why, error, "cuStreamCreate", NULL);
     }
@@ -302,6 +325,7 @@ static void nvidia_unqueue(struct sol_stream *s)
     }
     for (int i = 0; i < s->nspare; i++) cuda->EventDestroy(s->spare[i]);
     graphs_free(s->graphs);
+    blas_free(s->blas);
     if (s->own) cuda->StreamDestroy(s->stream);
     leave(s->device);
     free(s->pending);
@@ -332,16 +356,19 @@ static int launch(const struct cuda *cuda, cu_stream stream, const struct sol_la
             parameter[n++] = (void *)(uintptr_t)(a->kind == SOL_ARG_POINTER ? (const void *)&a->pointer : a->value);
     }
     if (!none && !error)
-        error = cuda->Launch(l->kernel, group[0], group[1], group[2], items[0], items[1], items[2], shared, stream,
+        error = cuda->Launch(((const struct cuda_kernel *)l->kernel)->function, group[0], group[1], group[2], items[0], items[1], items[2], shared, stream,
                              parameter, NULL);
     if (parameter != few) free(parameter);
     return error;
 }
 
-int nvidia_enqueue(const struct cuda *cuda, cu_stream stream, const struct sol_command *c)
+int nvidia_enqueue(const struct cuda *cuda, struct cuda_blas *blas, cu_stream stream, const struct sol_command *c)
 {
     const size_t bytes = (size_t)c->bytes;
-    if (c->kind == SOL_COMMAND_LAUNCH) return launch(cuda, stream, c->launch);
+    if (c->kind == SOL_COMMAND_LAUNCH) {
+        const struct cuda_kernel *k = c->launch->kernel;
+        return k->gemm ? blas_enqueue(blas, stream, c->launch) : launch(cuda, stream, c->launch);
+    }
     if (!bytes) return CUDA_SUCCESS;
     switch (c->kind) {
     case SOL_COMMAND_WRITE: return cuda->Write(c->to, c->data, bytes, stream);
@@ -396,7 +423,7 @@ static int append(struct sol_stream *s, int n, const struct sol_command *c, cons
     if (!error && c->ns) error = mark(s, &p.begin);
     *out_taken = 0;
     if (!error) error = graphs_submit(s->graphs, s->stream, atomic_load(&d->unloads), n, c, out_taken);
-    if (!error && !*out_taken) error = nvidia_enqueue(&d->cuda, s->stream, c);
+    if (!error && !*out_taken) error = nvidia_enqueue(&d->cuda, s->blas, s->stream, c);
     *out_taken = MAX(*out_taken, 1);
     p.last = label_of(&c[*out_taken - 1]);
     if (!error && d->sync) error = d->cuda.StreamWait(s->stream);

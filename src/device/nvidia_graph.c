@@ -18,6 +18,7 @@ struct kept {
 };
 struct cuda_graphs {
     const struct cuda *cuda;
+    struct cuda_blas *blas;
     cu_stream capture; /* NULL: none yet */
     struct kept kept[KEPT];
     int64_t clock, unloads;
@@ -26,10 +27,10 @@ struct cuda_graphs {
     size_t bytes, room;
 };
 
-struct cuda_graphs *graphs_make(const struct cuda *cuda)
+struct cuda_graphs *graphs_make(const struct cuda *cuda, struct cuda_blas *blas)
 {
     struct cuda_graphs *g = calloc(1, sizeof *g);
-    if (g) g->cuda = cuda;
+    if (g) *g = (struct cuda_graphs){.cuda = cuda, .blas = blas};
     return g;
 }
 
@@ -126,7 +127,7 @@ static void capture(struct cuda_graphs *g, struct kept *k, int n, const struct s
     if (!error) error = cuda->CaptureBegin(g->capture, CUDA_CAPTURE_RELAXED);
     k->never = error;
     if (error) return;
-    for (int i = 0; i < n && !error; i++) error = nvidia_enqueue(cuda, g->capture, &c[i]);
+    for (int i = 0; i < n && !error; i++) error = nvidia_enqueue(cuda, g->blas, g->capture, &c[i]);
     const int ended = cuda->CaptureEnd(g->capture, &graph);
     if (!error && !ended) error = cuda->GraphInstantiate(&k->exec, graph, 0);
     if (graph) cuda->GraphDestroy(graph);

@@ -6,21 +6,17 @@
 
 #include <string.h>
 
+#include "dnn/matrices.h"
+
 #define SAY(...) arena_printf(g->p.arena, __VA_ARGS__)
 
-struct matrix { /* has two strides, one of which is 1 */
-    int64_t stride;
-    bool across; /* a: the summed axis does not have stride 1; b: it does */
-};
 struct foreign {
     struct problem p;
     const struct plugin *by;
     int lanes;
-    struct axes outer;
-    struct axis m, n, k;
-    struct matrix a, b;
+    struct matrices x;
     /* rows, cols: of a task; pitch: elements between rows of its sums */
-    int64_t nouter, rows, cols, mblocks, nblocks, pitch;
+    int64_t rows, cols, mblocks, nblocks, pitch;
 };
 
 static const struct plugin *find_plugin(const struct solver_context *sc, const char *name)
@@ -28,52 +24,6 @@ static const struct plugin *find_plugin(const struct solver_context *sc, const c
     for (int i = 0; sc->plugins && i < sc->plugins->n; i++)
         if (!strcmp(sc->plugins->at[i].name, name)) return &sc->plugins->at[i];
     return NULL;
-}
-
-/* Describes a matrix of `rows` rows of `n` elements. `row` and `element` are the strides. False: neither is 1. */
-static bool make_matrix(int64_t rows, int64_t row, int64_t n, int64_t element, struct matrix *out)
-{
-    *out = (struct matrix){element == 1 ? row : element, element != 1};
-    return element == 1 ? row >= n : row == 1 && element >= rows;
-}
-
-static uint64_t ivars_of(const struct axis *x)
-{
-    uint64_t ivars = 0;
-    for (int i = 0; i < x->n; i++) ivars |= UINT64_C(1) << x->ivar[i];
-    return ivars;
-}
-
-static const struct axis *longest(const struct axes *x)
-{
-    const struct axis *most = &x->at[0];
-    for (int i = 1; i < x->n; i++)
-        if (x->at[i].size > most->size) most = &x->at[i];
-    return most;
-}
-
-static bool make_axes(struct foreign *g, const char **why)
-{
-    const struct problem *p = &g->p;
-    const struct axes_rule sum = {.by = p->b.view.s, .n = 2, .strides = {p->a.view.s, p->b.view.s}};
-    struct axes_rule rule = axes_rule_epilogue(p, p->valued);
-    struct axes x;
-    rule.strides[rule.n++] = p->a.view.s;
-    rule.strides[rule.n++] = p->b.view.s;
-    *why = "too many axes";
-    if (!axes_make(p, p->n, &rule, &x)) return false;
-    g->n = x.at[x.n - 1];
-    if (!axes_make(p, p->m, &rule, &x)) return false;
-    g->m = *longest(&x);
-    const uint64_t rest = (p->batch | p->m | p->n) & ~ivars_of(&g->n) & ~ivars_of(&g->m);
-    if (!axes_make(p, rest, &rule, &g->outer)) return false;
-    if (!axes_make(p, p->k, &sum, &x)) return false;
-    *why = "the summed axes are not a single axis";
-    if (x.n != 1) return false;
-    g->k = x.at[0];
-    g->nouter = 1;
-    for (int i = 0; i < g->outer.n; i++) g->nouter *= g->outer.at[i].size;
-    return true;
 }
 
 bool foreign_is_f32(const struct problem *p)
@@ -85,19 +35,10 @@ bool foreign_is_f32(const struct problem *p)
 static bool find_as(const struct problem *p, struct foreign *g, const char **why)
 {
     *why = "not float32";
-    if (!foreign_is_f32(p)) return false;
-    *why = "no matrix product";
-    if (!p->m || !p->k || p->vector < 0) return false;
-    *why = "an index is not affine or leaves its tensor";
-    if (!p->a.affine || !p->b.affine || p->a.any_border || p->b.any_border) return false;
-    if (!make_axes(g, why)) return false;
-    *why = "the operands do not lie as matrices";
-    const int64_t *a = p->a.view.s, *b = p->b.view.s;
-    if (!make_matrix(g->m.size, axis_stride(&g->m, a), g->k.size, axis_stride(&g->k, a), &g->a)) return false;
-    if (!make_matrix(g->k.size, axis_stride(&g->k, b), g->n.size, axis_stride(&g->n, b), &g->b)) return false;
+    if (!foreign_is_f32(p) || !matrices_find(p, &g->x, why)) return false;
     *why = "too small, or too large for a library";
     const int64_t most = INT64_C(1) << 30;
-    return g->m.size >= 4 && g->n.size >= 4 && g->k.size >= 8 && g->a.stride < most && g->b.stride < most;
+    return g->x.m.size >= 4 && g->x.n.size >= 4 && g->x.k.size >= 8 && g->x.a.stride < most && g->x.b.stride < most;
 }
 
 static bool find(const struct solver_context *sc, const struct cluster *c, const struct plugin *by, struct foreign *g,
@@ -115,10 +56,10 @@ static bool find(const struct solver_context *sc, const struct cluster *c, const
 /* Cuts into blocks of `rows` rows and `cols` columns; 0 means all. */
 static void cut(struct foreign *g, int rows, int cols)
 {
-    g->rows = rows && rows < g->m.size ? rows : g->m.size;
-    g->cols = cols && cols < g->n.size ? cols : g->n.size;
-    g->mblocks = ceil_div(g->m.size, g->rows);
-    g->nblocks = ceil_div(g->n.size, g->cols);
+    g->rows = rows && rows < g->x.m.size ? rows : g->x.m.size;
+    g->cols = cols && cols < g->x.n.size ? cols : g->x.n.size;
+    g->mblocks = ceil_div(g->x.m.size, g->rows);
+    g->nblocks = ceil_div(g->x.n.size, g->cols);
     g->pitch = ceil_div(g->cols, g->lanes) * g->lanes;
 }
 
@@ -137,10 +78,10 @@ static void gemm_variants(const struct solver_context *sc, const struct cluster 
     for (int r = 0; r < COUNT_OF(rows); r++)
         for (int s = 0; s < COUNT_OF(cols); s++) {
             struct variant v = {.p = {rows[r], cols[s]}};
-            if ((rows[r] && rows[r] >= g.m.size) || (cols[s] && cols[s] >= g.n.size)) continue;
+            if ((rows[r] && rows[r] >= g.x.m.size) || (cols[s] && cols[s] >= g.x.n.size)) continue;
             cut(&g, rows[r], cols[s]);
             if (scratch_bytes(&g) > sc->target->l2 * 3 / 4) continue;
-            v.cost = cost_foreign(&g.p, sc->target, g.nouter * g.mblocks * g.nblocks);
+            v.cost = cost_foreign(&g.p, sc->target, g.x.nouter * g.mblocks * g.nblocks);
             v.text = arena_printf(sc->arena, "%lldx%lld", (long long)g.rows, (long long)g.cols);
             variants_add(list, &v);
         }
@@ -157,9 +98,9 @@ const char *foreign_place(void *user, struct text *out, int view)
 static const char *ivar_value(void *user, int ivar)
 {
     const struct foreign *g = user;
-    for (int i = 0; i < g->outer.n; i++)
-        if (g->outer.at[i].ivar[0] == ivar) return SAY("g%d", i);
-    return g->m.ivar[0] == ivar ? "m" : "n";
+    for (int i = 0; i < g->x.outer.n; i++)
+        if (g->x.outer.at[i].ivar[0] == ivar) return SAY("g%d", i);
+    return g->x.m.ivar[0] == ivar ? "m" : "n";
 }
 
 /* The address of a view at row `m` and column `n`, both C text, from `base` on. */
@@ -167,9 +108,9 @@ static const char *view_from(const struct foreign *g, const char *base, const st
                              const char *n)
 {
     struct offset o = {.arena = g->p.arena, .constant = v->c};
-    for (int i = 0; i < g->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&g->outer.at[i], v->s));
-    offset_add(&o, m, axis_stride(&g->m, v->s));
-    offset_add(&o, n, axis_stride(&g->n, v->s));
+    for (int i = 0; i < g->x.outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&g->x.outer.at[i], v->s));
+    offset_add(&o, m, axis_stride(&g->x.m, v->s));
+    offset_add(&o, n, axis_stride(&g->x.n, v->s));
     return offset_from(&o, base);
 }
 
@@ -245,7 +186,7 @@ static void print_epilogue(struct foreign *g, const struct target *t, struct tex
     text_open(out, "for (int64_t m = row0; m < row0 + rows; m++)");
     /* blocks consist of whole vectors */
     text_open(out, "for (int64_t n = col0; n < col0 + cols; n += %d) {", g->lanes);
-    foreign_epilogue(&e, out, SAY("sums + (m - row0) * %lld + (n - col0)", (long long)g->pitch), "n", g->n.size,
+    foreign_epilogue(&e, out, SAY("sums + (m - row0) * %lld + (n - col0)", (long long)g->pitch), "n", g->x.n.size,
                      view_here);
     text_close(out, "}");
     out->indent--;
@@ -254,26 +195,26 @@ static void print_epilogue(struct foreign *g, const struct target *t, struct tex
 static void print_task(struct foreign *g, const struct target *t, struct text *out)
 {
     const struct problem *p = &g->p;
-    int64_t below = g->nouter;
+    int64_t below = g->x.nouter;
     struct arena *a = p->arena;
     text_line(out, "const int64_t col0 = %s, row0 = %s;", text_times(a, text_modulo(a, "t", g->nblocks), g->cols),
               text_times(a, text_modulo(a, text_over(a, "t", g->nblocks), g->mblocks), g->rows));
-    text_line(out, "const int64_t cols = %lld - col0 < %lld ? %lld - col0 : %lld;", (long long)g->n.size,
-              (long long)g->cols, (long long)g->n.size, (long long)g->cols);
-    text_line(out, "const int64_t rows = %lld - row0 < %lld ? %lld - row0 : %lld;", (long long)g->m.size,
-              (long long)g->rows, (long long)g->m.size, (long long)g->rows);
-    for (int i = 0; i < g->outer.n; i++) {
-        below /= g->outer.at[i].size;
+    text_line(out, "const int64_t cols = %lld - col0 < %lld ? %lld - col0 : %lld;", (long long)g->x.n.size,
+              (long long)g->cols, (long long)g->x.n.size, (long long)g->cols);
+    text_line(out, "const int64_t rows = %lld - row0 < %lld ? %lld - row0 : %lld;", (long long)g->x.m.size,
+              (long long)g->rows, (long long)g->x.m.size, (long long)g->rows);
+    for (int i = 0; i < g->x.outer.n; i++) {
+        below /= g->x.outer.at[i].size;
         const char *at = text_over(a, "t", below * g->mblocks * g->nblocks);
-        text_line(out, "const int64_t g%d = %s;", i, text_modulo(a, at, g->outer.at[i].size));
+        text_line(out, "const int64_t g%d = %s;", i, text_modulo(a, at, g->x.outer.at[i].size));
     }
-    text_line(out, "gemm(rows, cols, %lld,", (long long)g->k.size);
+    text_line(out, "gemm(rows, cols, %lld,", (long long)g->x.k.size);
     const char *x = SAY("(const @real *)p[%d]", problem_operand(p, p->a.tensor)),
                *y = SAY("(const @real *)p[%d]", problem_operand(p, p->b.tensor));
-    text_line(out, "    %s, %lld, %d,", view_from(g, x, &p->a.view, "row0", "col0"), (long long)g->a.stride,
-              g->a.across);
+    text_line(out, "    %s, %lld, %d,", view_from(g, x, &p->a.view, "row0", "col0"), (long long)g->x.a.stride,
+              g->x.a.across);
     text_line(out, "    %s, %lld, %d, sums, %lld);", view_from(g, y, &p->b.view, "row0", "col0"),
-              (long long)g->b.stride, g->b.across, (long long)g->pitch);
+              (long long)g->x.b.stride, g->x.b.across, (long long)g->pitch);
     print_epilogue(g, t, out);
 }
 
@@ -297,7 +238,7 @@ static sol_status gemm_emit(const struct solver_context *sc, const struct cluste
     kernel_close(&text);
     out->source = text.at;
     out->nstep = 1;
-    out->step[0].tasks = g.nouter * g.mblocks * g.nblocks;
+    out->step[0].tasks = g.x.nouter * g.mblocks * g.nblocks;
     out->scratch_bytes = scratch_bytes(&g);
     return SOL_OK;
 }

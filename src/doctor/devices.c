@@ -25,7 +25,7 @@ static const char *backends_of(const struct showing *s, const struct sol_device_
     const char *name = type->features & SOL_DEVICE_LAUNCHES ? type->flavour : info->arch;
     if (!own || target_named(s->ctx, name, &t)) target_host(&t);
     const bool here = type->features & SOL_DEVICE_IN_PROCESS && index >= 0;
-    return solvers_text(s->arena, &t, here ? plugins_load(s->ctx, s->arena) : NULL);
+    return solvers_text(s->arena, &t, here ? plugins_load(s->ctx, s->arena) : NULL, info->blas);
 }
 
 static void show_one(const struct showing *s, const struct sol_device_type *type, int index, const char *why)

@@ -7,7 +7,7 @@
 #include "dnn/solvers.h"
 #include "plan/plan.h"
 
-const struct solver *const solvers[] = {&dnn_attention, &dnn_attention_grad, &dnn_direct,
+const struct solver *const solvers[] = {&dnn_attention, &dnn_attention_grad, &dnn_blas,   &dnn_direct,
                                         &dnn_gemv,      &dnn_matmul,         &dnn_simt,
                                         &dnn_winograd,  &dnn_weights,        &dnn_weights_winograd,
 #define X(name) &dnn_##name,
@@ -35,13 +35,13 @@ static const char *library_of(const struct plugins *plugins, const char *name)
     return NULL;
 }
 
-const char *solvers_text(struct arena *a, const struct target *t, const struct plugins *plugins)
+const char *solvers_text(struct arena *a, const struct target *t, const struct plugins *plugins, const char *blas)
 {
     struct text out = text_new(a);
     for (int i = 0; solvers[i]; i++) {
         const struct solver *s = solvers[i];
-        const char *library = s->foreign ? library_of(plugins, s->name) : "";
-        if (!library || !solver_prints(s, t)) continue;
+        const char *library = s->foreign ? library_of(plugins, s->name) : s == &dnn_blas ? blas : "";
+        if (!library || (s == &dnn_blas && !*blas) || !solver_prints(s, t)) continue;
         text_put(&out, *library ? "%s%s (%s)" : "%s%s", out.n ? ", " : "", s->name, library);
     }
     return out.at;

@@ -36,6 +36,11 @@ double target_step_ns(const struct target *t)
     return target_is_card(t) ? 2000 : KERNEL_STEP_NS;
 }
 
+bool target_calls(const struct target *t)
+{
+    return *flavour_of(t)->call;
+}
+
 bool target_launches(const struct target *t)
 {
     return flavour_of(t)->parameter;
@@ -53,7 +58,7 @@ const char *flavour_word(const struct flavour *f, const char *mark)
     } words[] = {{"INLINE", f->inlined},      {"NOINLINE", f->called}, {"HELPER", f->helper},
                  {"FUNCTION", f->function},   {"TABLE", f->table},     {"CONSTANT", f->constant},
                  {"RESTRICT", f->restricted}, {"MEMSET", f->memset},   {"ITEM", f->item},
-                 {"GROUP", f->group},         {"SHARED", f->shared},   {"BARRIER", f->barrier}};
+                 {"GROUP", f->group},         {"SHARED", f->shared},   {"BARRIER", f->barrier}, {"CALL", f->call}};
     for (int i = 0; i < COUNT_OF(words); i++)
         if (!strcmp(words[i].mark, mark)) return words[i].word;
     return NULL;

@@ -3,6 +3,7 @@
  * flavour, and otherwise it is a name of the kernel's own. So one pass finds the helpers that a kernel uses, writes its
  * declarations in the words of the device's flavour and makes its names unique; nothing here reads C.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static const char step_prefix[] = "KERNEL_", launch_prefix[] = "LAUNCH_", sizes_
 static const char *step_of(const char *name)
 {
     const size_t n = sizeof step_prefix - 1;
-    return strncmp(name, step_prefix, n) ? NULL : name + n;
+    return strncmp(name, step_prefix, n) || !isdigit((unsigned char)name[n]) ? NULL : name + n;
 }
 
 void kernel_open(struct text *out, int step)

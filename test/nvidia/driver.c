@@ -1,6 +1,7 @@
 /* The functions of libcuda that SOL uses. A stream is a thread that executes commands in order. As in the driver, a
  * function needs a context that is current in its thread, and a command that breaks the context makes all fail. */
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ struct event {
     int64_t recorded, done; /* how often */
     struct timespec at;
 };
-enum kind { WRITE, READ, COPY, FILL, LAUNCH, RECORD };
+enum kind { WRITE, READ, COPY, FILL, LAUNCH, RECORD, CALL };
 struct command {
     struct command *next;
     enum kind kind;
@@ -35,6 +36,7 @@ struct command {
     unsigned char value;
     struct event *event;
     const struct kernel *kernel;
+    void (*call)(const void *facts); /* with `values` */
     struct group group;
     unsigned shared;
     void *parameter[MOST_PARAMETERS];
@@ -89,6 +91,7 @@ static void execute(struct command *c)
     if (c->kind == READ) memcpy(c->host, from, c->bytes);
     if (c->kind == COPY) memcpy(to, from, c->bytes);
     if (c->kind == FILL) memset(to, c->value, c->bytes);
+    if (c->kind == CALL) c->call(c->values);
     if (c->kind == LAUNCH) items_run(c->kernel, c->group, c->shared, c->parameter, (unsigned)draw);
 }
 
@@ -159,6 +162,15 @@ static int append(struct stream *s, const struct command *what)
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     return 0;
+}
+
+int stream_call(struct stream *s, void (*call)(const void *facts), const void *facts, size_t bytes)
+{
+    NEEDS_CONTEXT;
+    struct command c = {.kind = CALL, .call = call};
+    if (bytes > sizeof c.values) return INVALID;
+    memcpy(c.values, facts, bytes);
+    return append(s, &c);
 }
 
 API int cuStreamCreate(struct stream **out, unsigned flags)
@@ -404,6 +416,25 @@ API int cuModuleGetFunction(struct kernel **out, struct module *m, const char *n
     m->kernels = k;
     pthread_mutex_unlock(&lock);
     *out = k;
+    return 0;
+}
+
+API int cuModuleGetGlobal_v2(uint64_t *out, size_t *out_bytes, const struct module *m, const char *name)
+{
+    NEEDS_CONTEXT;
+    const void *at = dlsym(m->library, name);
+    const ElfW(Sym) *symbol;
+    Dl_info info;
+    if (!at || !dladdr1(at, &info, (void **)&symbol, RTLD_DL_SYMENT)) return NOT_FOUND;
+    *out = (uint64_t)((const char *)at - memory_span());
+    *out_bytes = symbol->st_size;
+    return 0;
+}
+
+API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes)
+{
+    NEEDS_CONTEXT;
+    memcpy(to, (const char *)(uintptr_t)from + memory_span(), bytes);
     return 0;
 }
 

@@ -18,7 +18,7 @@ from device_help import NETWORKS, check_bad_data, check_inference, check_trainin
 
 ROOT = Path(sol.__file__).parents[2]
 DOUBLE = ROOT / "build/test/libcuda_double.so"
-OPTIONS = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc={DOUBLE}"
+OPTIONS = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc={DOUBLE},nvidia.cublas={DOUBLE}"
 NVRTC = [
     p
     for folder in (*glob.glob(str(ROOT / ".venv-nvidia/lib/python3*/site-packages")), *sys.path)
@@ -33,6 +33,7 @@ def nvidia(monkeypatch):
     sol.config["device::options"] = OPTIONS
     sol.device.set("nvidia")
     yield
+    sol.config["solver"] = "auto"
     sol.config["device::options"] = ""
 
 
@@ -48,6 +49,50 @@ def test_training(name, torchvision):
 
 def test_bad_data_names_the_step():
     check_bad_data()
+
+
+# -- cuBLAS
+
+
+class Products(torch.nn.Module):
+    """Products of matrices in all the ways that they lie, with an epilogue and without, of batches in two dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.conv = torch.nn.Linear(40, 48), torch.nn.Conv2d(6, 20, 1)
+        self.weight = torch.nn.Parameter(torch.randn(24, 18))
+
+    def forward(self, x, image, a):
+        scores = torch.einsum("bhqd,bhkd->bhqk", a, a)
+        return self.linear(x).relu(), self.conv(image), a @ self.weight, scores @ a, a.transpose(2, 3) @ scores + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_by_cublas(dtype):
+    torch.manual_seed(3)
+    model = Products().to(dtype)
+    given = [torch.randn(s, dtype=dtype) for s in ((32, 40), (3, 6, 9, 9), (2, 3, 16, 24))]
+    sol.config["solver"] = "blas"
+    fast = sol.optimize(copy.deepcopy(model), *given)
+    got = fast(*given)
+    solvers = {k.solver for k in sol.profile(sol.optimize(model.eval(), *given), *given, runs=1).kernels}
+    assert {"blas in place", "blas and epilogue"} <= solvers
+    exact = copy.deepcopy(model).double().train()
+    want = exact(*(x.double() for x in given))
+    bound = 1e-5 if dtype == torch.float32 else 1e-13
+    for x, y in zip(got, want, strict=True):
+        assert difference(x, y) < bound
+    sum((y * y).sum() for y in want).backward()
+    sum((y * y).sum() for y in got).backward()
+    for p, q in zip(fast.parameters(), exact.parameters(), strict=True):
+        assert difference(p.grad, q.grad) < bound
+
+
+def test_cublas_is_listed_or_not():
+    listed = next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
+    assert listed.startswith("blas (cuBLAS 0.1), simt")
+    sol.config["device::options"] = OPTIONS.replace(f"cublas={DOUBLE}", "cublas=/nowhere/libcublas.so")
+    assert "blas" not in next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
 
 
 # -- what the list says

@@ -1,0 +1,132 @@
+/* Matrix products by cuBLAS, where it is installed. Each of SOL's streams has a handle of its own with its own workspace,
+ * so that streams do not disturb each other, and results are the same in every run. Products of float32 are computed as
+ * such; with the option nvidia.tf32=1, cuBLAS may round factors to TF32 (10 bits behind the binary point). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda.h"
+#include "device/inside.h"
+#include "device/library.h"
+
+typedef struct blas_handle *blas_handle;
+enum { DEFAULT_MATH = 0, TF32_MATH = 3, PLAIN = 0, TRANSPOSED = 1, WORKSPACE = 32 << 20 /* that NVIDIA recommends */ };
+
+#define PRODUCT(real)                                                                                                \
+    (blas_handle, int transpose_a, int transpose_b, int m, int n, int k, const real *alpha, cu_memory a, int lda,    \
+     long long step_a, cu_memory b, int ldb, long long step_b, const real *beta, cu_memory c, int ldc,               \
+     long long step_c, int batch)
+#define BLAS_FUNCTIONS(X)                                              \
+    X(Property, "cublasGetProperty", (int what, int *))                \
+    X(Create, "cublasCreate_v2", (blas_handle *))                      \
+    X(Destroy, "cublasDestroy_v2", (blas_handle))                      \
+    X(SetStream, "cublasSetStream_v2", (blas_handle, cu_stream))       \
+    X(SetWorkspace, "cublasSetWorkspace_v2", (blas_handle, cu_memory, size_t)) \
+    X(SetMath, "cublasSetMathMode", (blas_handle, int))                \
+    X(F32, "cublasSgemmStridedBatched", PRODUCT(float))                \
+    X(F64, "cublasDgemmStridedBatched", PRODUCT(double))
+
+struct functions {
+#define X(name, symbol, parameters) int(*name) parameters;
+    BLAS_FUNCTIONS(X)
+#undef X
+};
+struct cuda_blas {
+    const struct cuda *cuda;
+    const struct sol_host *host;
+    struct functions f;
+    blas_handle handle; /* NULL: not opened yet */
+    cu_memory workspace;
+};
+
+/* False: it is not there. */
+static bool open_library(const struct sol_host *host, struct functions *out)
+{
+    static const char *const files[] = {"nvidia/cu13/lib/libcublas.so.13", "nvidia/cublas/lib/libcublas.so.12"};
+    const struct library_symbol symbols[] = {
+#define X(name, symbol, parameters) {symbol, &out->name},
+        BLAS_FUNCTIONS(X)
+#undef X
+            {NULL, NULL}};
+    return !library_open(host, "nvidia.cublas", files, COUNT_OF(files), symbols);
+}
+
+void blas_version(const struct sol_host *host, char *out, size_t room)
+{
+    struct functions f;
+    int major = 0, minor = 0;
+    if (open_library(host, &f) && !f.Property(0, &major) && !f.Property(1, &minor))
+        snprintf(out, room, "cuBLAS %d.%d", major, minor);
+}
+
+int blas_find(const struct cuda *cuda, struct cuda_kernel *kernel, cu_module module, const char *name)
+{
+    const char *step = strrchr(name, '_');
+    char call[100];
+    cu_memory at = 0;
+    size_t bytes = 0;
+    snprintf(call, sizeof call, "%.*s_call%s", (int)(step ? step - name : 0), name, step ? step : "");
+    if (cuda->Global(&at, &bytes, module, call)) return CUDA_SUCCESS;
+    kernel->gemm = malloc(bytes);
+    if (!kernel->gemm) return CUDA_OUT_OF_MEMORY;
+    const int error = cuda->ReadNow(kernel->gemm, at, bytes);
+    return error ? error : kernel->gemm->kind == SOL_CALL_GEMM ? CUDA_SUCCESS : CUDA_INVALID_VALUE;
+}
+
+struct cuda_blas *blas_make(const struct cuda *cuda, const struct sol_host *host)
+{
+    struct cuda_blas *b = calloc(1, sizeof *b);
+    if (b) *b = (struct cuda_blas){.cuda = cuda, .host = host};
+    return b;
+}
+
+void blas_free(struct cuda_blas *b)
+{
+    if (b && b->handle) b->f.Destroy(b->handle);
+    if (b && b->workspace) b->cuda->Free(b->workspace);
+    free(b);
+}
+
+/* Not while a stream is captured: memory is allocated. */
+static int open_handle(struct cuda_blas *b)
+{
+    char tf32[8];
+    if (b->handle) return CUDA_SUCCESS;
+    if (!open_library(b->host, &b->f)) return CUDA_NOT_FOUND;
+    b->host->option(b->host->user, "nvidia.tf32", tf32, sizeof tf32);
+    int error = b->workspace ? CUDA_SUCCESS : b->cuda->Alloc(&b->workspace, WORKSPACE);
+    if (error) return error;
+    if (b->f.Create(&b->handle)) return b->handle = NULL, CUDA_OUT_OF_MEMORY;
+    return b->f.SetMath(b->handle, strcmp(tf32, "1") ? DEFAULT_MATH : TF32_MATH) ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* cuBLAS counts by columns: what is a matrix to us is a transposed one to it, so it multiplies b by a. */
+static int multiply(const struct cuda_blas *b, const struct sol_gemm *g, const int64_t offset[3], const cu_memory at[3])
+{
+    const int bytes = g->dtype == SOL_F64 ? 8 : 4, m = (int)g->m, n = (int)g->n, k = (int)g->k;
+    const int of_a = g->a.across ? TRANSPOSED : PLAIN, of_b = g->b.across ? TRANSPOSED : PLAIN;
+    const int lda = (int)g->a.stride, ldb = (int)g->b.stride, ldc = (int)g->c.stride, batch = (int)g->batch;
+    const cu_memory x = at[0] + (cu_memory)(offset[0] * bytes), y = at[1] + (cu_memory)(offset[1] * bytes),
+                    z = at[2] + (cu_memory)(offset[2] * bytes);
+    static const double one = 1, none = 0;
+    static const float one_f32 = 1, none_f32 = 0;
+    const int error = g->dtype == SOL_F64
+                          ? b->f.F64(b->handle, of_b, of_a, n, m, k, &one, y, ldb, g->b.step, x, lda, g->a.step, &none,
+                                     z, ldc, g->c.step, batch)
+                          : b->f.F32(b->handle, of_b, of_a, n, m, k, &one_f32, y, ldb, g->b.step, x, lda, g->a.step,
+                                     &none_f32, z, ldc, g->c.step, batch);
+    return error ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+int blas_enqueue(struct cuda_blas *b, cu_stream stream, const struct sol_launch *l)
+{
+    const struct sol_gemm *g = ((const struct cuda_kernel *)l->kernel)->gemm;
+    const cu_memory at[] = {l->arg[g->a.operand].pointer, l->arg[g->b.operand].pointer, l->arg[g->c.operand].pointer};
+    int error = b ? open_handle(b) : CUDA_OUT_OF_MEMORY;
+    if (error) return error;
+    /* a stream that is set makes the handle forget its workspace */
+    if (b->f.SetStream(b->handle, stream) || b->f.SetWorkspace(b->handle, b->workspace, WORKSPACE))
+        return CUDA_INVALID_VALUE;
+    for (int64_t i = 0; i < g->ncall && !error; i++) error = multiply(b, g, g->offset[i], at);
+    return error;
+}
