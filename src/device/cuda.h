@@ -58,7 +58,7 @@ enum {
     X(Load, "cuModuleLoadData", (cu_module *, const void *))                                                         \
     X(Unload, "cuModuleUnload", (cu_module))                                                                         \
     X(Find, "cuModuleGetFunction", (cu_function *, cu_module, const char *))                                         \
-    X(Global, "cuModuleGetGlobal_v2", (cu_memory *, size_t *bytes, cu_module, const char *))                         \
+    X(Global, "cuModuleGetGlobal_v2", (cu_memory *, size_t * bytes, cu_module, const char *))                        \
     X(ReadNow, "cuMemcpyDtoH_v2", (void *, cu_memory, size_t))                                                       \
     X(SetFunction, "cuFuncSetAttribute", (cu_function, int what, int value))                                         \
     X(StreamCreate, "cuStreamCreate", (cu_stream *, unsigned flags))                                                 \
@@ -102,10 +102,10 @@ int nvidia_enqueue(const struct cuda *cuda, struct cuda_blas *blas, cu_stream st
 /* nvidia_blas.c: cuBLAS, for one of SOL's streams. */
 #if defined SOL_DEPLOYED /* a deployed library needs no other */
 #define blas_version(host, out, room) ((void)(host))
-#define blas_find(cuda, kernel, module, name) CUDA_SUCCESS
-#define blas_make(cuda, host) NULL
+#define blas_find(cuda, kernel, module, name) ((void)(kernel), CUDA_SUCCESS)
+#define blas_make(cuda, host) ((void)(host), (struct cuda_blas *)NULL)
 #define blas_free(blas) ((void)(blas))
-#define blas_enqueue(blas, stream, launch) CUDA_INVALID_VALUE
+#define blas_enqueue(blas, stream, launch) ((void)(blas), CUDA_INVALID_VALUE)
 #else
 void blas_version(const struct sol_host *host, char *out, size_t room); /* "cuBLAS 13.1"; "": there is none */
 /* Is a function a call of it? Then sets kernel->gemm. */

@@ -356,8 +356,8 @@ static int launch(const struct cuda *cuda, cu_stream stream, const struct sol_la
             parameter[n++] = (void *)(uintptr_t)(a->kind == SOL_ARG_POINTER ? (const void *)&a->pointer : a->value);
     }
     if (!none && !error)
-        error = cuda->Launch(((const struct cuda_kernel *)l->kernel)->function, group[0], group[1], group[2], items[0], items[1], items[2], shared, stream,
-                             parameter, NULL);
+        error = cuda->Launch(((const struct cuda_kernel *)l->kernel)->function, group[0], group[1], group[2], items[0],
+                             items[1], items[2], shared, stream, parameter, NULL);
     if (parameter != few) free(parameter);
     return error;
 }

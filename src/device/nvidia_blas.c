@@ -1,6 +1,7 @@
-/* Matrix products by cuBLAS, where it is installed. Each of SOL's streams has a handle of its own with its own workspace,
- * so that streams do not disturb each other, and results are the same in every run. Products of float32 are computed as
- * such; with the option nvidia.tf32=1, cuBLAS may round factors to TF32 (10 bits behind the binary point). */
+/* Matrix products by cuBLAS, where it is installed. Each of SOL's streams has a handle of its own with its own
+ * workspace, so that streams do not disturb each other, and results are the same in every run. Products of float32 are
+ * computed as such; with the option nvidia.tf32=1, cuBLAS may round factors to TF32 (10 bits behind the binary point).
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +13,18 @@
 typedef struct blas_handle *blas_handle;
 enum { DEFAULT_MATH = 0, TF32_MATH = 3, PLAIN = 0, TRANSPOSED = 1, WORKSPACE = 32 << 20 /* that NVIDIA recommends */ };
 
-#define PRODUCT(real)                                                                                                \
-    (blas_handle, int transpose_a, int transpose_b, int m, int n, int k, const real *alpha, cu_memory a, int lda,    \
-     long long step_a, cu_memory b, int ldb, long long step_b, const real *beta, cu_memory c, int ldc,               \
+#define PRODUCT(real)                                                                                             \
+    (blas_handle, int transpose_a, int transpose_b, int m, int n, int k, const real *alpha, cu_memory a, int lda, \
+     long long step_a, cu_memory b, int ldb, long long step_b, const real *beta, cu_memory c, int ldc,            \
      long long step_c, int batch)
-#define BLAS_FUNCTIONS(X)                                              \
-    X(Property, "cublasGetProperty", (int what, int *))                \
-    X(Create, "cublasCreate_v2", (blas_handle *))                      \
-    X(Destroy, "cublasDestroy_v2", (blas_handle))                      \
-    X(SetStream, "cublasSetStream_v2", (blas_handle, cu_stream))       \
+#define BLAS_FUNCTIONS(X)                                                      \
+    X(Property, "cublasGetProperty", (int what, int *))                        \
+    X(Create, "cublasCreate_v2", (blas_handle *))                              \
+    X(Destroy, "cublasDestroy_v2", (blas_handle))                              \
+    X(SetStream, "cublasSetStream_v2", (blas_handle, cu_stream))               \
     X(SetWorkspace, "cublasSetWorkspace_v2", (blas_handle, cu_memory, size_t)) \
-    X(SetMath, "cublasSetMathMode", (blas_handle, int))                \
-    X(F32, "cublasSgemmStridedBatched", PRODUCT(float))                \
+    X(SetMath, "cublasSetMathMode", (blas_handle, int))                        \
+    X(F32, "cublasSgemmStridedBatched", PRODUCT(float))                        \
     X(F64, "cublasDgemmStridedBatched", PRODUCT(double))
 
 struct functions {
@@ -110,11 +111,10 @@ static int multiply(const struct cuda_blas *b, const struct sol_gemm *g, const i
                     z = at[2] + (cu_memory)(offset[2] * bytes);
     static const double one = 1, none = 0;
     static const float one_f32 = 1, none_f32 = 0;
-    const int error = g->dtype == SOL_F64
-                          ? b->f.F64(b->handle, of_b, of_a, n, m, k, &one, y, ldb, g->b.step, x, lda, g->a.step, &none,
-                                     z, ldc, g->c.step, batch)
-                          : b->f.F32(b->handle, of_b, of_a, n, m, k, &one_f32, y, ldb, g->b.step, x, lda, g->a.step,
-                                     &none_f32, z, ldc, g->c.step, batch);
+    const int error = g->dtype == SOL_F64 ? b->f.F64(b->handle, of_b, of_a, n, m, k, &one, y, ldb, g->b.step, x, lda,
+                                                     g->a.step, &none, z, ldc, g->c.step, batch)
+                                          : b->f.F32(b->handle, of_b, of_a, n, m, k, &one_f32, y, ldb, g->b.step, x,
+                                                     lda, g->a.step, &none_f32, z, ldc, g->c.step, batch);
     return error ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
 }
 

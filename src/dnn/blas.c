@@ -16,9 +16,9 @@ struct blas {
     struct problem p;
     const struct target *target;
     struct matrices x;
-    int batch;                  /* the outer axis that one call goes through; -1: none */
+    int batch; /* the outer axis that one call goes through; -1: none */
     int64_t nbatch, ncall;
-    bool direct;                /* the results go to the output */
+    bool direct;                 /* the results go to the output */
     int64_t row, step[AXES_MAX]; /* of the results: elements between rows, and between neighbours on an outer axis */
 };
 
@@ -92,7 +92,8 @@ static double cost(const struct blas *g)
     const struct target *t = g->target;
     const double share = 0.85, block = 128;
     const struct matrices *x = &g->x;
-    const double m = (double)size_ceil_div(x->m.size, (int64_t)block), n = (double)size_ceil_div(x->n.size, (int64_t)block);
+    const double m = (double)size_ceil_div(x->m.size, (int64_t)block),
+                 n = (double)size_ceil_div(x->n.size, (int64_t)block);
     const double blocks = m * n * (double)g->nbatch, k = (double)x->k.size;
     /* a long sum over few results is split over cores */
     const double split = MAX(1, MIN((double)t->cores / blocks, k / 256));
@@ -100,7 +101,8 @@ static double cost(const struct blas *g)
     const double rate = t->clock * t->fma_pipes * target_lanes(t, g->p.bytes) * share; /* products in a ns, of a core */
     const double elements = (double)x->m.size * (double)x->n.size * (double)g->nbatch;
     const double bytes = g->p.bytes * ((double)g->nbatch * k * (double)(x->m.size + x->n.size) + elements);
-    const double second = g->direct ? 0 : target_step_ns(t) + 2 * g->p.bytes * elements * (double)g->ncall / t->dram_rate;
+    const double second =
+        g->direct ? 0 : target_step_ns(t) + 2 * g->p.bytes * elements * (double)g->ncall / t->dram_rate;
     const double one = MAX(waves * block * block * k / split / rate, bytes / t->dram_rate) + target_step_ns(t);
     return one * (double)g->ncall + second;
 }
@@ -208,13 +210,8 @@ static void put_epilogue(struct blas *g, struct text *out)
     const int64_t elements = x->nouter * x->m.size * x->n.size;
     const char *flat = elements < INT32_MAX ? "(uint32_t)at_" : "at_";
     int64_t below = x->n.size;
-    struct epilogue e = {.p = &g->p,
-                         .target = g->target,
-                         .lanes = 1,
-                         .named = true,
-                         .place = place,
-                         .ivar = ivar_value,
-                         .user = g};
+    struct epilogue e = {
+        .p = &g->p, .target = g->target, .lanes = 1, .named = true, .place = place, .ivar = ivar_value, .user = g};
     kernel_open(out, 1);
     text_line(out, "(void)f, (void)worker;");
     put_pointers(g, out);
@@ -258,9 +255,5 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return SOL_OK;
 }
 
-const struct solver dnn_blas = {.name = "blas",
-                                .blocks = true,
-                                .lanes = FOR_ITEMS,
-                                .applicable = applicable,
-                                .variants = variants,
-                                .emit = emit};
+const struct solver dnn_blas = {
+    .name = "blas", .blocks = true, .lanes = FOR_ITEMS, .applicable = applicable, .variants = variants, .emit = emit};

@@ -51,10 +51,10 @@ struct target {
     int64_t l1, l2, l3; /* bytes */
     int l3_cores;       /* how many cores share an L3 */
     /* Of a graphics card; 0 otherwise. A core's memory for groups is its l1. */
-    int core_items;      /* most work items that a core keeps at a time */
-    int group_items;     /* and of a group */
-    int64_t group_bytes; /* of memory that a group shares, at most */
-    bool blas;           /* the device has a library for linear algebra, and it may compute */
+    int core_items;                     /* most work items that a core keeps at a time */
+    int group_items;                    /* and of a group */
+    int64_t group_bytes;                /* of memory that a group shares, at most */
+    bool blas;                          /* the device has a library for linear algebra, and it may compute */
     double clock, fma_pipes;            /* GHz; vectors that a core multiplies and adds in a cycle */
     double l2_rate, l3_rate, dram_rate; /* GB/s of all cores */
     struct machine machine;             /* src/tune/measure.c; the cost model uses only the other fields */
@@ -92,7 +92,7 @@ bool target_has_items(const struct target *t);
 bool target_is_card(const struct target *t);
 double target_step_ns(const struct target *t); /* KERNEL_STEP_NS, or that of a launch on a graphics card */
 
-bool target_calls(const struct target *t); /* has its flavour words for calls of libraries in place of kernels? */
+bool target_calls(const struct target *t);     /* has its flavour words for calls of libraries in place of kernels? */
 bool target_launches(const struct target *t);  /* does a device launch steps, a work group for each task? */
 bool target_has_trees(const struct target *t); /* may kernels consist of calls of other kernels (tree.h)? */
 

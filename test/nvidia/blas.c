@@ -100,14 +100,14 @@ static int enqueue(const struct blas *b, const struct product *p)
     return stream_call(b->stream, multiply, p, sizeof *p);
 }
 
-#define PRODUCT(name, real, is_f64)                                                                                    \
-    API int name(const struct blas *h, int transpose_a, int transpose_b, int m, int n, int k, const real *alpha,       \
-                 uint64_t a, int lda, long long step_a, uint64_t b, int ldb, long long step_b, const real *beta,       \
-                 uint64_t c, int ldc, long long step_c, int batch)                                                     \
-    {                                                                                                                  \
-        const struct product p = {is_f64, transpose_a, transpose_b, m, n, k, lda,    ldb,    ldc,                      \
-                                  batch,  a,           b,           c, step_a, step_b, step_c};                        \
-        return *alpha != 1 || *beta != 0 ? INVALID : enqueue(h, &p);                                                   \
+#define PRODUCT(name, real, is_f64)                                                                              \
+    API int name(const struct blas *h, int transpose_a, int transpose_b, int m, int n, int k, const real *alpha, \
+                 uint64_t a, int lda, long long step_a, uint64_t b, int ldb, long long step_b, const real *beta, \
+                 uint64_t c, int ldc, long long step_c, int batch)                                               \
+    {                                                                                                            \
+        const struct product p = {is_f64, transpose_a, transpose_b, m, n, k,      lda,    ldb,                   \
+                                  ldc,    batch,       a,           b, c, step_a, step_b, step_c};               \
+        return *alpha != 1 || *beta != 0 ? INVALID : enqueue(h, &p);                                             \
     }
 PRODUCT(cublasSgemmStridedBatched, float, false)
 PRODUCT(cublasDgemmStridedBatched, double, true)

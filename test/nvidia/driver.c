@@ -423,7 +423,7 @@ API int cuModuleGetGlobal_v2(uint64_t *out, size_t *out_bytes, const struct modu
 {
     NEEDS_CONTEXT;
     const void *at = dlsym(m->library, name);
-    const ElfW(Sym) *symbol;
+    const ElfW(Sym) * symbol;
     Dl_info info;
     if (!at || !dladdr1(at, &info, (void **)&symbol, RTLD_DL_SYMENT)) return NOT_FOUND;
     *out = (uint64_t)((const char *)at - memory_span());

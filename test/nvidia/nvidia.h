@@ -1,7 +1,7 @@
 /* The parts of a double of NVIDIA's driver and compiler, for tests on machines without a graphics card: memory.c has
  * memory that only commands can access, items.c runs groups of work items, driver.c are the functions of libcuda and
- * compiler.c those of NVRTC, which has g++ compile the text that NVRTC gets (host.h is in front of it); blas.c are those
- * of cuBLAS.
+ * compiler.c those of NVRTC, which has g++ compile the text that NVRTC gets (host.h is in front of it); blas.c are
+ * those of cuBLAS.
  *
  * The environment variable SOL_CUDA_DOUBLE has settings: devices=N (1), cc=N (90), memory=BYTES (4000000000), delay=N:
  * most microseconds that a command waits, fail_at=N: command N is rejected, break_at=N: command N breaks the context,
