@@ -25,6 +25,38 @@ enum { SOL_KERNEL_OK, SOL_KERNEL_INDEX, SOL_KERNEL_DIVISION };
 
 extern __shared__ __align__(16) char shared_[]; /* of the group, as large as the launch says */
 
+/* A load or store of 16 bytes needs this alignment. */
+static __device__ inline int sol_even(const void *p)
+{
+    return ((uint64_t)p & 15) == 0;
+}
+static __device__ inline float4 sol_load4(const float *p, int even)
+{
+    if (even) return *(const float4 *)p;
+    const float4 v = {p[0], p[1], p[2], p[3]};
+    return v;
+}
+static __device__ inline void sol_store4(float4 v, float *p, int even)
+{
+    if (even)
+        *(float4 *)p = v;
+    else
+        p[0] = v.x, p[1] = v.y, p[2] = v.z, p[3] = v.w;
+}
+static __device__ inline double2 sol_load2(const double *p, int even)
+{
+    if (even) return *(const double2 *)p;
+    const double2 v = {p[0], p[1]};
+    return v;
+}
+static __device__ inline void sol_store2(double2 v, double *p, int even)
+{
+    if (even)
+        *(double2 *)p = v;
+    else
+        p[0] = v.x, p[1] = v.y;
+}
+
 static __device__ inline void sol_memset(char *to, int value, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i++) to[i] = (char)value;

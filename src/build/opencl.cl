@@ -28,6 +28,13 @@ struct sol_frame {
 };
 enum { SOL_KERNEL_OK, SOL_KERNEL_INDEX, SOL_KERNEL_DIVISION };
 
+/* vectors need no more alignment than their elements */
+#define sol_even(p) 1
+#define sol_load4(p, even) vload4(0, p)
+#define sol_store4(v, p, even) vstore4(v, 0, p)
+#define sol_load2(p, even) vload2(0, p)
+#define sol_store2(v, p, even) vstore2(v, 0, p)
+
 static inline void sol_memset(__global char *to, int value, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i++) to[i] = (char)value;

@@ -142,8 +142,12 @@ static void store(struct epilogue *e, struct text *out, int view, const char *va
     const struct dtype_def *d = dtype_def(e->p->loops->tensors.at[e->p->view[view].tensor].dtype);
     const enum sol_dtype t = e->p->loops->tensors.at[e->p->view[view].tensor].dtype;
     const int64_t step = vector_stride(e, view);
-    const char *at = address(e, out, view);
     e->used[view] = true;
+    if (e->keep) {
+        e->keep(e->user, out, view, SAY(e, "(%s)%s", d->c_name, value));
+        return;
+    }
+    const char *at = address(e, out, view);
     if (e->lanes == 1) {
         text_line(out, "*%s = (%s)%s;", at, d->c_name, value);
         return;

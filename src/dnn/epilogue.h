@@ -17,6 +17,8 @@ struct epilogue {
     const char *(*place)(void *user, struct text *out, int view);
     /* C text of the value of an index variable at the first lane; called only for index variables in problem.valued. */
     const char *(*ivar)(void *user, int ivar);
+    /* Takes a value that would be stored in a view; NULL: it is stored. Scalar only. */
+    void (*keep)(void *user, struct text *out, int view, const char *value);
     void *user;
     /* Names of vectors that already hold a view (a bias, loaded once for many pixels); NULL: none. */
     const char *held[PROBLEM_MAX_VIEWS];

@@ -8,53 +8,46 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "dnn/epilogue.h"
-#include "dnn/solvers.h"
-#include "print/print.h"
+#include "dnn/simt.h"
 
-#define DEPTH 8    /* of a block of the sum */
-#define CHUNK 1024 /* products that are added up before they join the total */
-#define FAVOUR 8
-#define TURNS 16 /* a device of at most so many lanes is a processor */
+#define DEPTH 8 /* of a block of the sum on a processor */
+#define LONG 8192 /* products that one sum adds up on a card, where registers are few */
 
-/* What a variant chooses (variant.p). */
-enum { P_ROWS, P_COLS, P_TILE_ROWS, P_TILE_COLS, P_PARTS };
-
-struct order { /* index variables as digits of one number, outermost first */
-    int n;
-    uint8_t ivar[LOOPS_MAX_IVARS];
-    int64_t size;
-};
-struct simt {
-    struct problem p;
-    const struct target *target;
-    struct text *out;
-    struct print_expr pe;
-    struct order batch, m, n, k;
-    int rows, cols, tile_rows, tile_cols; /* of a block, and of an item's tile */
-    int64_t parts, part;                  /* of the sum, and products in a part */
-    int items;                            /* a multiple of rows and of cols */
-    bool turns, vector;                   /* items take turns; a row of a tile is a vector */
-    int64_t mblocks, nblocks;
-};
-
-static struct order order_of(const struct problem *p, uint64_t set, const int64_t *by)
+static struct simt_order order_of(const struct problem *p, uint64_t set, const int64_t *by)
 {
-    struct order o = {.size = problem_size(p, set)};
+    struct simt_order o = {.size = problem_size(p, set)};
     for (int i = 0; i < p->loops->ivars.n; i++) {
         if (!set_has(set, i)) continue;
         int k = o.n++;
         for (; k > 0 && stride_about(by[o.ivar[k - 1]]) < stride_about(by[i]); k--) o.ivar[k] = o.ivar[k - 1];
         o.ivar[k] = (uint8_t)i;
     }
+    for (int i = 0; i < o.n; i++) o.digit[i] = p->loops->ivars.at[o.ivar[i]].size;
     return o;
+}
+
+/* On a card, columns are neighbours in what is stored. */
+static bool make_problem(const struct solver_context *sc, const struct cluster *c, struct problem *out,
+                         const char **why)
+{
+    struct problem swapped;
+    const char *unused;
+    const bool made = problem_make(sc->arena, c, false, out, why);
+    if (made && (out->unit || !target_is_card(sc->target))) return true;
+    if (!problem_make(sc->arena, c, true, &swapped, made ? &unused : why)) return made;
+    if (!made || swapped.unit) *out = swapped;
+    return true;
 }
 
 static bool find(const struct solver_context *sc, const struct cluster *c, struct simt *out, const char **why)
 {
-    *out = (struct simt){.target = sc->target};
+    *out = (struct simt){.target = sc->target, .card = target_is_card(sc->target)};
     struct problem *p = &out->p;
-    if (!problem_make(sc->arena, c, false, p, why) && !problem_make(sc->arena, c, true, p, why)) return false;
+    if (!make_problem(sc, c, p, why)) return false;
+    if (out->card) {
+        simt_card_find(out);
+        return true;
+    }
     out->batch = order_of(p, p->batch, p->order);
     out->m = order_of(p, p->m, p->order);
     out->n = order_of(p, p->n, p->order);
@@ -68,54 +61,69 @@ static void shape(struct simt *s, const struct variant *v)
     s->cols = v->p[P_COLS];
     s->tile_rows = v->p[P_TILE_ROWS];
     s->tile_cols = v->p[P_TILE_COLS];
+    s->depth = v->p[P_DEPTH];
     s->items = s->rows / s->tile_rows * (s->cols / s->tile_cols);
     s->mblocks = size_ceil_div(s->m.size, s->rows);
     s->nblocks = size_ceil_div(s->n.size, s->cols);
     s->parts = v->p[P_PARTS];
-    s->part = size_mul(size_ceil_div(s->k.size, s->parts * DEPTH), DEPTH);
-    s->turns = s->target->simd <= TURNS;
-    s->vector = s->turns && s->tile_cols > 1 && s->p.dtype == SOL_F32;
+    s->part = size_mul(size_ceil_div(s->k.size, s->parts * s->depth), s->depth);
+    s->chunks = !size_le(s->part, s->card ? LONG : 2 * SIMT_CHUNK);
+    s->vector = !s->card && s->tile_cols > 1 && s->p.dtype == SOL_F32;
+    if (s->card) simt_card_shape(s);
 }
 
 /* -- variants */
 
-static int64_t blocks(const struct simt *s)
+int64_t simt_blocks(const struct simt *s)
 {
     return size_mul(s->batch.size, size_mul(s->mblocks, s->nblocks));
 }
 
-/* An estimate: products in whole blocks, at a rate that grows with the tile, and the parts' way through memory. On a
- * processor, DFP takes 9 to 45 times as long for a convolution (PoCL 3.1), though it prices itself alike: hence FAVOUR.
- */
-static double cost(const struct simt *s)
+/* The bytes that packing reads, and writes, which counts twice. */
+static double packed_bytes(const struct simt *s)
 {
-    const double tile = s->tile_rows * s->tile_cols, groups = (double)size_about(blocks(s)) * (double)s->parts;
-    const double each = (double)s->rows * s->cols * (double)size_about(s->part);
-    const double rounds = (double)((int64_t)((groups - 1) / s->target->cores) + 1);
-    const double rate = 2 * s->target->simd * (s->turns ? FAVOUR : 1) * s->target->clock * tile / (tile + 8),
-                 bytes = s->parts > 1 ? 8.0 * groups * s->rows * s->cols : 0;
-    return rounds * each / rate + bytes / s->target->dram_rate + KERNEL_STEP_NS * (s->parts > 1 ? 2 : 1);
+    double bytes = 0;
+    for (int i = 0; i < s->npack; i++)
+        bytes += 3.0 * s->p.bytes * (double)loops_elements(&s->pack[i].loops->tensors.at[0]);
+    return bytes;
+}
+
+/* Adds the shape with numbers of parts. On a card a sum that is too long for one total has more parts. */
+static void add_shape(struct simt *s, const int *x, int step, struct variant_list *list)
+{
+    const bool number = !size_varies(s->k.size);
+    const int most = s->card ? 256 : 64;
+    for (int parts = 1; parts <= most; parts *= step) {
+        struct variant v = {.p = {x[0], x[1], x[2], x[3], parts, x[4]}};
+        if (parts > 1 && !size_le(parts * (s->card ? 4 * x[4] : 128), s->k.size)) break;
+        shape(s, &v);
+        if (number && s->card && (s->part * (parts - 1) >= s->k.size || (s->chunks && parts < most))) continue;
+        v.cost = simt_cost(s);
+        v.text = arena_printf(s->p.arena, s->card ? "%dx%d/%dx%d d%d p%d" : "%dx%d/%dx%d p%d", x[0], x[1], x[2], x[3],
+                              s->card ? x[4] : parts, parts);
+        v.moved = packed_bytes(s);
+        variants_add(list, &v);
+    }
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
-    static const int shapes[][4] = {{64, 64, 8, 8}, {128, 128, 8, 8}, {32, 32, 4, 4}, {64, 16, 4, 4},
-                                    {16, 64, 4, 4}, {64, 4, 4, 1},    {4, 64, 1, 4},  {8, 8, 1, 1}};
+    static const int processor[][5] = {{64, 64, 8, 8, DEPTH}, {128, 128, 8, 8, DEPTH}, {32, 32, 4, 4, DEPTH},
+                                       {64, 16, 4, 4, DEPTH}, {16, 64, 4, 4, DEPTH},   {64, 4, 4, 1, DEPTH},
+                                       {4, 64, 1, 4, DEPTH},  {8, 8, 1, 1, DEPTH}};
+    static const int card[][5] = {{128, 128, 8, 8, 16}, {128, 128, 8, 8, 8}, {128, 64, 8, 8, 16}, {64, 128, 8, 8, 16},
+                                  {128, 64, 8, 4, 16},  {64, 64, 8, 4, 16},  {64, 64, 4, 4, 16},  {32, 128, 4, 8, 16},
+                                  {128, 32, 8, 4, 16},  {64, 32, 4, 4, 16},  {32, 64, 4, 4, 16},  {32, 32, 4, 4, 32},
+                                  {64, 16, 4, 4, 32},   {16, 64, 4, 4, 32},  {64, 4, 4, 1, 32},   {4, 64, 1, 4, 32}};
     struct simt s;
     const char *why;
     struct variant_list list = {.at = out};
     if (!find(sc, c, &s, &why)) return 0;
-    for (int i = 0; i < COUNT_OF(shapes); i++)
-        for (int parts = 1; parts <= 64; parts *= 4) {
-            const int *x = shapes[i];
-            struct variant v = {.p = {x[0], x[1], x[2], x[3], parts}};
-            if (parts > 1 && !size_le(parts * 128, s.k.size)) continue;
-            if (s.p.bytes == 8 && x[0] * x[1] > 64 * 64) continue; /* shared memory is small */
-            shape(&s, &v);
-            v.cost = cost(&s);
-            v.text = arena_printf(sc->arena, "%dx%d/%dx%d p%d", x[0], x[1], x[2], x[3], parts);
-            variants_add(&list, &v);
-        }
+    for (int i = 0; i < (s.card ? COUNT_OF(card) : COUNT_OF(processor)); i++) {
+        const int *x = s.card ? card[i] : processor[i];
+        if (s.p.bytes == 8 && x[0] * x[1] > 64 * 64) continue; /* shared memory and registers are few */
+        add_shape(&s, x, s.card ? 2 : 4, &list);
+    }
     return list.n;
 }
 
@@ -128,59 +136,44 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
 /* -- text */
 
 /* Declares the index variables of an order as digits of the number `flat`. */
-static void digits(const struct simt *s, const struct order *o, const char *flat)
+void simt_digits(const struct simt *s, const struct simt_order *o, const char *flat)
 {
-    int64_t below = o->size;
+    const int64_t below = o->size;
     if (!size_varies(below) && below < INT32_MAX) flat = arena_printf(s->p.arena, "(uint32_t)%s", flat);
     for (int i = 0; i < o->n; i++) {
         const struct loops_ivar *v = &s->p.loops->ivars.at[o->ivar[i]];
         int64_t inner = 1;
-        for (int k = i + 1; k < o->n; k++) inner = size_mul(inner, s->p.loops->ivars.at[o->ivar[k]].size);
+        for (int k = i + 1; k < o->n; k++) inner = size_mul(inner, o->digit[k]);
         const char *at = text_over(s->p.arena, flat, inner);
-        text_line(s->out, "const int64_t %s = %s;", v->name, i ? text_modulo(s->p.arena, at, v->size) : at);
+        text_line(s->out, "const int64_t %s = %s;", v->name, i ? text_modulo(s->p.arena, at, o->digit[i]) : at);
     }
 }
 
-static const char *first_of(const struct simt *s, const struct order *o)
+static const char *first_of(const struct simt *s, const struct simt_order *o)
 {
     return o == &s->m ? "m0_" : "n0_";
 }
 
-/* Is a factor read along K, which is the last dimension of its memory, by neighbouring items? */
-static bool along_k(const struct simt *s, const struct operand *x)
-{
-    return !s->turns && x->affine && s->k.n && x->view.s[s->k.ivar[s->k.n - 1]] == 1;
-}
-
-/* Otherwise an item reads one element of M or N and some of K: declares the digits of the former, for all of the sum.
- */
-static void put_place(struct simt *s, const struct operand *x, const struct order *o, int wide)
+/* On a processor an item reads one element of M or N and some of K: declares the digits of the former, for all of the
+ * sum. */
+static void put_place(struct simt *s, const struct simt_order *o, int wide)
 {
     const char *flat = o == &s->m ? "a_at_" : "b_at_";
-    if (along_k(s, x)) return;
     text_line(s->out, "const int64_t %s = @sol_min_i64(%s + @ITEM %% %d, %lld);", flat, first_of(s, o), wide,
               (long long)size_sub(o->size, 1));
-    digits(s, o, flat);
+    simt_digits(s, o, flat);
 }
 
 /* Reads a block of a factor to shared memory. */
-static void put_load(struct simt *s, const struct operand *x, const struct order *o, const char *to, int wide)
+static void put_load(struct simt *s, const struct operand *x, const char *to, int wide)
 {
     struct text *out = s->out;
-    if (along_k(s, x)) {
-        text_open(out, "for (int at_ = (int)@ITEM / %d; at_ < %d; at_ += %d) {", DEPTH, wide, s->items / DEPTH);
-        text_line(out, "const int deep_ = (int)@ITEM %% %d;", DEPTH);
-        text_line(out, "const int64_t flat_ = @sol_min_i64(%s + at_, %lld);", first_of(s, o),
-                  (long long)size_sub(o->size, 1));
-        digits(s, o, "flat_");
-    } else {
-        text_open(out, "for (int deep_ = (int)@ITEM / %d; deep_ < %d; deep_ += %d) {", wide, DEPTH, s->items / wide);
-        text_line(out, "const int at_ = (int)@ITEM %% %d;", wide);
-    }
+    text_open(out, "for (int deep_ = (int)@ITEM / %d; deep_ < %d; deep_ += %d) {", wide, DEPTH, s->items / wide);
+    text_line(out, "const int at_ = (int)@ITEM %% %d;", wide);
     text_line(out, "const int64_t k_ = k0_ + %d + deep_;", DEPTH);
     text_line(out, "@real x_ = 0;");
     text_open(out, "if (k_ < end_) {");
-    digits(s, &s->k, "k_");
+    simt_digits(s, &s->k, "k_");
     const char *value = print_value(&s->pe, x->view.node, s->p.dtype);
     text_line(out, "x_ = %s;", text_bare(s->p.arena, value));
     text_close(out, "}");
@@ -188,16 +181,9 @@ static void put_load(struct simt *s, const struct operand *x, const struct order
     text_close(out, "}");
 }
 
-/* How far the elements of an item's tile are from each other, in a dimension with so many items. */
-static int step_of(const struct simt *s, int items)
-{
-    return s->turns ? 1 : items;
-}
-
 static void put_products(const struct simt *s)
 {
     struct text *out = s->out;
-    const int down = step_of(s, s->rows / s->tile_rows), across = step_of(s, s->cols / s->tile_cols);
     text_open(out, "for (int d_ = 0; d_ < %d; d_++) {", DEPTH);
     if (s->vector) {
         text_line(out, "const @row b_ = vload%d(0, &bs_[1 - next_][d_][col_]);", s->tile_cols);
@@ -206,9 +192,8 @@ static void put_products(const struct simt *s)
         return;
     }
     text_line(out, "@real a_[%d], b_[%d];", s->tile_rows, s->tile_cols);
-    text_line(out, "for (int i_ = 0; i_ < %d; i_++) a_[i_] = as_[1 - next_][d_][row_ + i_ * %d];", s->tile_rows, down);
-    text_line(out, "for (int j_ = 0; j_ < %d; j_++) b_[j_] = bs_[1 - next_][d_][col_ + j_ * %d];", s->tile_cols,
-              across);
+    text_line(out, "for (int i_ = 0; i_ < %d; i_++) a_[i_] = as_[1 - next_][d_][row_ + i_];", s->tile_rows);
+    text_line(out, "for (int j_ = 0; j_ < %d; j_++) b_[j_] = bs_[1 - next_][d_][col_ + j_];", s->tile_cols);
     text_line(out, "for (int i_ = 0; i_ < %d; i_++)", s->tile_rows);
     text_line(out, "    for (int j_ = 0; j_ < %d; j_++) sum_[i_][j_] += a_[i_] * b_[j_];", s->tile_cols);
     text_close(out, "}");
@@ -244,22 +229,22 @@ static void each_of_tile(const struct simt *s, const char *statement)
 static void put_sum(struct simt *s)
 {
     struct text *out = s->out;
-    const bool chunks = !size_le(s->part, 2 * CHUNK);
+    const bool chunks = s->chunks;
     put_tile(s, "sum_");
     if (chunks) put_tile(s, "total_");
     each_of_tile(s, chunks ? "sum_$ = total_$ = 0;" : "sum_$ = 0;");
-    put_place(s, &s->p.a, &s->m, s->rows);
-    put_place(s, &s->p.b, &s->n, s->cols);
+    put_place(s, &s->m, s->rows);
+    put_place(s, &s->n, s->cols);
     text_line(out, "int next_ = 0;");
     text_open(out, "for (int64_t k0_ = begin_ - %d; k0_ < end_; k0_ += %d, next_ = 1 - next_) {", DEPTH, DEPTH);
     text_open(out, "if (k0_ + %d < end_) {", DEPTH);
-    put_load(s, &s->p.a, &s->m, "as_", s->rows);
-    put_load(s, &s->p.b, &s->n, "bs_", s->cols);
+    put_load(s, &s->p.a, "as_", s->rows);
+    put_load(s, &s->p.b, "bs_", s->cols);
     text_close(out, "}");
     text_open(out, "if (k0_ >= begin_) {");
     put_products(s);
     if (chunks) {
-        text_open(out, "if ((k0_ - begin_) %% %d == %d) {", CHUNK, CHUNK - DEPTH);
+        text_open(out, "if ((k0_ - begin_) %% %d == %d) {", SIMT_CHUNK, SIMT_CHUNK - DEPTH);
         each_of_tile(s, "total_$ += sum_$, sum_$ = 0;");
         text_close(out, "}");
     }
@@ -267,66 +252,6 @@ static void put_sum(struct simt *s)
     text_line(out, "@BARRIER;");
     text_close(out, "}");
     if (chunks) each_of_tile(s, "sum_$ += total_$;");
-}
-
-static const char *place(void *user, struct text *out, int view)
-{
-    struct simt *s = user;
-    const struct view *v = &s->p.view[view];
-    struct offset o = {.arena = s->p.arena, .constant = v->c};
-    (void)out;
-    for (int i = 0; i < s->p.loops->ivars.n; i++) offset_add(&o, s->p.loops->ivars.at[i].name, v->s[i]);
-    return offset_text(&o);
-}
-
-static const char *ivar_value(void *user, int ivar)
-{
-    const struct simt *s = user;
-    return s->p.loops->ivars.at[ivar].name;
-}
-
-/* The epilogue of one element, whose index variables of batch, M and N are declared. */
-static void put_epilogue(struct simt *s, const char *sum)
-{
-    struct epilogue e = {.p = &s->p,
-                         .target = s->target,
-                         .lanes = 1,
-                         .temps = s->pe.temps,
-                         .named = true,
-                         .place = place,
-                         .ivar = ivar_value,
-                         .user = s};
-    epilogue_print(&e, s->out, sum, 1);
-}
-
-/* The element of the partial results: parts, then batch, M, N. */
-static const char *partial(const struct simt *s, const char *part)
-{
-    const long long m = s->m.size, n = s->n.size;
-    return arena_printf(s->p.arena, "((%s * %lld + batch_) * %lld + m_) * %lld + n_", part, (long long)s->batch.size, m,
-                        n);
-}
-
-static void put_results(struct simt *s)
-{
-    struct text *out = s->out;
-    const char *sum = s->vector ? "((const @real *)&sum_[i_])[j_]" : "sum_[i_][j_]";
-    text_open(out, "for (int i_ = 0; i_ < %d; i_++) {", s->tile_rows);
-    text_line(out, "const int64_t m_ = m0_ + row_ + i_ * %d;", step_of(s, s->rows / s->tile_rows));
-    text_line(out, "if (m_ >= %lld) break;", (long long)s->m.size);
-    if (s->parts == 1) digits(s, &s->m, "m_");
-    text_open(out, "for (int j_ = 0; j_ < %d; j_++) {", s->tile_cols);
-    text_line(out, "const int64_t n_ = n0_ + col_ + j_ * %d;", step_of(s, s->cols / s->tile_cols));
-    text_line(out, "if (n_ >= %lld) break;", (long long)s->n.size);
-    if (s->parts > 1) {
-        text_line(out, "partial_[%s] = %s;", partial(s, "part_"), sum);
-    } else {
-        digits(s, &s->n, "n_");
-        text_line(out, "const @real result_ = %s;", sum);
-        put_epilogue(s, "result_");
-    }
-    text_close(out, "}");
-    text_close(out, "}");
 }
 
 /* Declares the operands, and the work buffer of partial results. */
@@ -343,6 +268,38 @@ static void put_pointers(const struct simt *s)
     if (s->parts > 1) print_operand(s->out, s->target, "partial_", dtype_def(s->p.dtype)->c_name, problem_work(&s->p));
 }
 
+/* Where a processor's items find shared memory, and their tiles in the block. */
+static void put_tile_place(const struct simt *s)
+{
+    struct text *out = s->out;
+    text_line(out, "@SHARED @real (*const as_)[%d][%d] = (@SHARED @real (*)[%d][%d])shared_;", DEPTH, s->rows, DEPTH,
+              s->rows);
+    text_line(out, "@SHARED @real (*const bs_)[%d][%d] = (@SHARED @real (*)[%d][%d])(shared_ + %d);", DEPTH, s->cols,
+              DEPTH, s->cols, 2 * DEPTH * s->rows * s->p.bytes);
+    text_line(out, "const int row_ = (int)@ITEM / %d * %d, col_ = (int)@ITEM %% %d * %d;", s->cols / s->tile_cols,
+              s->tile_rows, s->cols / s->tile_cols, s->tile_cols);
+}
+
+/* The first row and column of a task's block. On a card some rows of blocks share the columns that they read while these
+ * are in the cache. */
+static void put_block(const struct simt *s)
+{
+    enum { ROWS = 8 };
+    struct arena *a = s->p.arena;
+    const int64_t band = size_mul(s->nblocks, ROWS);
+    if (!s->card || size_le(s->mblocks, 1) || size_le(s->nblocks, 1)) {
+        text_line(s->out, "const int64_t n0_ = %s;", text_times(a, text_modulo(a, "task_", s->nblocks), s->cols));
+        text_line(s->out, "const int64_t m0_ = %s;",
+                  text_times(a, text_modulo(a, text_over(a, "task_", s->nblocks), s->mblocks), s->rows));
+        return;
+    }
+    text_line(s->out, "const int64_t block_ = %s;", text_modulo(a, "task_", size_mul(s->mblocks, s->nblocks)));
+    text_line(s->out, "const int64_t band_ = block_ / %lld * %d, rest_ = block_ %% %lld;", (long long)band, ROWS,
+              (long long)band);
+    text_line(s->out, "const int high_ = (int)@sol_min_i64(%d, %lld - band_);", ROWS, (long long)s->mblocks);
+    text_line(s->out, "const int64_t n0_ = rest_ / high_ * %d, m0_ = (band_ + rest_ %% high_) * %d;", s->cols, s->rows);
+}
+
 static void put_blocks(struct simt *s)
 {
     struct text *out = s->out;
@@ -350,24 +307,25 @@ static void put_blocks(struct simt *s)
     kernel_open(out, 0);
     text_line(out, "(void)f, (void)worker;");
     put_pointers(s);
-    text_line(out, "@SHARED @real (*const as_)[%d][%d] = (@SHARED @real (*)[%d][%d])shared_;", DEPTH, s->rows, DEPTH,
-              s->rows);
-    text_line(out, "@SHARED @real (*const bs_)[%d][%d] = (@SHARED @real (*)[%d][%d])(shared_ + %d);", DEPTH, s->cols,
-              DEPTH, s->cols, 2 * DEPTH * s->rows * s->p.bytes);
-    text_line(out, "const int row_ = (int)@ITEM / %d * %d, col_ = (int)@ITEM %% %d * %d;", s->cols / s->tile_cols,
-              s->turns ? s->tile_rows : 1, s->cols / s->tile_cols, s->turns ? s->tile_cols : 1);
+    if (s->card)
+        simt_card_place(s);
+    else
+        put_tile_place(s);
     text_open(out, "for (int64_t task_ = task0; task_ < task1; task_++) {");
     const int64_t inner = size_mul(s->mblocks, s->nblocks);
-    text_line(out, "const int64_t n0_ = %s;", text_times(a, text_modulo(a, "task_", s->nblocks), s->cols));
-    text_line(out, "const int64_t m0_ = %s;",
-              text_times(a, text_modulo(a, text_over(a, "task_", s->nblocks), s->mblocks), s->rows));
+    put_block(s);
     text_line(out, "const int64_t batch_ = %s;", text_modulo(a, text_over(a, "task_", inner), s->batch.size));
     text_line(out, "const int64_t part_ = %s;", text_over(a, "task_", size_mul(inner, s->batch.size)));
     text_line(out, "const int64_t begin_ = part_ * %lld, end_ = @sol_min_i64(begin_ + %lld, %lld);", (long long)s->part,
               (long long)s->part, (long long)s->k.size);
-    digits(s, &s->batch, "batch_");
-    put_sum(s);
-    put_results(s);
+    simt_digits(s, &s->batch, "batch_");
+    if (s->card) {
+        simt_card_sum(s);
+        simt_card_results(s);
+    } else {
+        put_sum(s);
+        simt_results(s);
+    }
     text_close(out, "}");
     kernel_close(out);
 }
@@ -375,27 +333,11 @@ static void put_blocks(struct simt *s)
 /* Adds up the parts; each item has an element of its own. */
 static void put_parts(struct simt *s)
 {
-    struct text *out = s->out;
-    struct arena *a = s->p.arena;
-    const int64_t elements = size_mul(s->batch.size, size_mul(s->m.size, s->n.size));
-    kernel_open(out, 1);
-    text_line(out, "(void)f, (void)worker;");
+    kernel_open(s->out, 1);
+    text_line(s->out, "(void)f, (void)worker;");
     put_pointers(s);
-    text_open(out, "for (int64_t task_ = task0; task_ < task1; task_++) {");
-    text_line(out, "const int64_t at_ = task_ * %d + @ITEM;", s->items);
-    text_line(out, "if (at_ >= %lld) continue;", (long long)elements);
-    text_line(out, "const int64_t n_ = %s;", text_modulo(a, "at_", s->n.size));
-    text_line(out, "const int64_t m_ = %s;", text_modulo(a, text_over(a, "at_", s->n.size), s->m.size));
-    text_line(out, "const int64_t batch_ = %s;", text_over(a, "at_", size_mul(s->m.size, s->n.size)));
-    text_line(out, "@real sum_ = 0;");
-    text_line(out, "for (int part_ = 0; part_ < %lld; part_++) sum_ += partial_[%s];", (long long)s->parts,
-              partial(s, "part_"));
-    digits(s, &s->batch, "batch_");
-    digits(s, &s->m, "m_");
-    digits(s, &s->n, "n_");
-    put_epilogue(s, "sum_");
-    text_close(out, "}");
-    kernel_close(out);
+    simt_parts(s);
+    kernel_close(s->out);
 }
 
 static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
@@ -412,9 +354,15 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     print_tables(&text, s.p.was);
     text_put(&text, "typedef %s @real;\n", dtype_def(s.p.dtype)->c_name);
     if (s.vector) text_put(&text, "typedef float%d @row;\n", s.tile_cols);
+    if (s.card) simt_card_begin(&s);
     put_blocks(&s);
-    *out = (struct kernel){.nstep = 1, .items = s.items, .shared_bytes = 2 * DEPTH * (s.rows + s.cols) * s.p.bytes};
-    out->step[0].tasks = size_mul(blocks(&s), s.parts);
+    *out = (struct kernel){.nstep = 1,
+                           .items = s.items,
+                           .shared_bytes =
+                               s.card ? simt_card_shared(&s) : 2 * DEPTH * (s.rows + s.cols) * s.p.bytes,
+                           .npack = s.npack,
+                           .pack = {s.pack[0]}};
+    out->step[0].tasks = size_mul(simt_blocks(&s), s.parts);
     if (s.parts > 1) {
         const int64_t elements = size_mul(s.batch.size, size_mul(s.m.size, s.n.size));
         put_parts(&s);

@@ -13,6 +13,13 @@ using std::signbit;
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(n)
 
+struct __align__(16) float4 {
+    float x, y, z, w;
+};
+struct __align__(16) double2 {
+    double x, y;
+};
+
 struct cuda_place {
     unsigned x, y, z;
 };

@@ -1,0 +1,89 @@
+/* What contractions for work items cost, in ns. */
+#include <math.h>
+
+#include "dnn/simt.h"
+
+#define FAVOUR 8
+
+/* An estimate for a processor: products in whole blocks, at a rate that grows with the tile, and the parts' way through
+ * memory. DFP takes 9 to 45 times as long for a convolution (PoCL 3.1), though it prices itself alike: hence FAVOUR. */
+static double processor_ns(const struct simt *s)
+{
+    const double tile = s->tile_rows * s->tile_cols, groups = (double)size_about(simt_blocks(s)) * (double)s->parts;
+    const double each = (double)s->rows * s->cols * (double)size_about(s->part);
+    const double rounds = (double)((int64_t)((groups - 1) / s->target->cores) + 1);
+    const double rate = 2 * s->target->simd * FAVOUR * s->target->clock * tile / (tile + 8),
+                 bytes = s->parts > 1 ? 8.0 * groups * s->rows * s->cols : 0;
+    return rounds * each / rate + bytes / s->target->dram_rate + KERNEL_STEP_NS * (s->parts > 1 ? 2 : 1);
+}
+
+/* -- cards */
+
+/* Estimates of what limits a core. */
+static const struct {
+    double registers; /* of a core, of 4 bytes */
+    double wait;      /* cycles from a load of global memory until its value is in shared memory */
+    double start;     /* cycles of a block besides its sum: index computation, first loads, results */
+    double warps;     /* that hide the latency of products: half of the rate with so many */
+    double read;      /* products in the time of reading an element of shared memory */
+    double load;      /* products in the time of a load of global memory and its store, and */
+    double digit;     /* with the digits of K, or borders, for each element */
+} constants = {65536, 600, 1500, 1.5, 0.5, 6, 24};
+
+/* Blocks that a core keeps at a time. */
+static double resident(const struct simt *s)
+{
+    const struct target *t = s->target;
+    const double registers = (s->tile_rows * s->tile_cols + s->a.loads * s->a.width + s->b.loads * s->b.width +
+                              2 * (s->tile_rows + s->tile_cols)) *
+                                 s->p.bytes / 4.0 +
+                             24;
+    double n = (double)t->core_items / s->items;
+    n = fmin(n, floor((double)t->l1 / (simt_card_shared(s) + 1024)));
+    n = fmin(n, floor(constants.registers / (fmin(registers, 255) * s->items)));
+    return fmax(1, n);
+}
+
+/* The work of an item's loads of a factor for a step of the sum, in products. */
+static double loading(const struct simt *s, const struct simt_factor *f)
+{
+    const bool digits = s->k.n > 1 && f->width == 1;
+    double each = constants.load + (f->deep && f->width > 1 ? f->width : 0);
+    if (!f->plain || f->x->any_border || digits) each += constants.digit * (f->plain ? 1 : 2);
+    if (f->width == 1 && !f->deep && !(f->own->n && f->plain && f->x->view.s[f->own->ivar[f->own->n - 1]] == 1))
+        each *= 4; /* each item reads from a line of its own */
+    return f->loads * each;
+}
+
+/* Bytes of a factor, and those that all blocks read of it. */
+static double factor_bytes(const struct simt *s, const struct operand *x)
+{
+    return (double)size_about(loops_elements(&s->p.loops->tensors.at[x->tensor])) * s->p.bytes;
+}
+
+static double card_ns(const struct simt *s)
+{
+    const struct target *t = s->target;
+    const double groups = (double)size_about(simt_blocks(s)) * (double)s->parts;
+    const double steps = (double)size_about(s->part) / s->depth, tile = (double)s->tile_rows * s->tile_cols;
+    /* an item's work in a step of the sum, in products */
+    const double reads = constants.read * (s->tile_rows + s->tile_cols) * s->depth;
+    const double work = tile * s->depth * (s->p.bytes / 4) + reads + loading(s, &s->a) + loading(s, &s->b);
+    const double each = ceil(groups / t->cores), keeps = resident(s), now = fmin(each, keeps);
+    const double warps = now * s->items / 32.0, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
+    const double rate = pipes * fmin(1, s->items * now / pipes) * warps / (warps + constants.warps);
+    const double step = fmax(now * s->items * work / rate, constants.wait); /* cycles for all that it keeps */
+    const double cycles = each / now * (steps * step + constants.start);
+    const double elements = (double)problem_about(&s->p, s->p.batch | s->p.m | s->p.n) * s->p.bytes;
+    const double parts = s->parts > 1 ? 2 * elements * (double)s->parts : 0;
+    const double far = factor_bytes(s, &s->p.a) + factor_bytes(s, &s->p.b) + elements;
+    const double near = groups * steps * s->depth * (s->rows + s->cols) * s->p.bytes + parts;
+    const double memory = far / t->dram_rate + (parts > (double)t->l3 ? parts / t->dram_rate : 0);
+    return fmax(cycles / t->clock, fmax(memory, near / t->l2_rate)) +
+           target_step_ns(t) * (s->parts > 1 ? 2 : 1) + parts / t->l2_rate;
+}
+
+double simt_cost(const struct simt *s)
+{
+    return s->card ? card_ns(s) : processor_ns(s);
+}
