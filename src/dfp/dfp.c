@@ -21,6 +21,8 @@ enum { LONG_LOOP = 256 }; /* elements of a vector that a compiler makes of a loo
 struct group_plan {
     int vector, tile, points;
     bool blocks;       /* of vector and tile, transposed in registers */
+    bool mapped;       /* to work items, by `map` */
+    struct dfp_map map;
     int64_t low, high; /* range of the tile's index variable without borders: sizes */
     double cost;       /* in vector operations */
 };
@@ -53,6 +55,8 @@ static void make_groups(struct making *m, const struct variant *v)
         if (vector < 0 || lanes > rows) continue;
         p->cost = lanes;
         p->vector = d->vector = vector;
+        p->mapped = d->items && dfp_map_items(d, g, &p->map);
+        if (p->mapped) p->vector = d->vector = p->map.ivar[p->map.n - 1], p->tile = p->map.tile;
         if (d->items || d->lanes == 1 || !dfp_points_fit(d, g)) continue;
         p->tile = dfp_block_ivar(d, g);
         p->blocks = p->tile >= 0;
@@ -352,6 +356,60 @@ static void lanes_group(struct making *m, struct print_tasks *t)
     d->temp = NULL;
 }
 
+/* -- printing a group whose points are mapped to work items */
+
+/* The statements for the tile of an item, whose first value the index variable has: all its points, or those up to the
+ * end. */
+static void item_tile(struct making *m)
+{
+    struct dfp *d = &m->d;
+    const struct dfp_map *map = &m->plan->map;
+    const int tile = map->tile;
+    const char *name = d->loops->ivars.at[tile].name;
+    const int64_t size = d->loops->ivars.at[tile].size, last = size_sub(size, 1);
+    const bool whole = !size_varies(size) && size % map->points == 0;
+    if (map->wide)
+        text_open(d->p.out, "if (aligned_) {");
+    else if (whole)
+        text_open(d->p.out, "{");
+    else
+        text_open(d->p.out, "if (%s) {", dfp_fits(d, name, map->points, SAY(d, "%" PRId64, size)));
+    if (map->wide) dfp_map_assume(d, m->now, map);
+    put_points(d, m, map->points, (struct print_ivar){true, name, 0, 0, size_sub(size, map->points)});
+    if (whole && !map->wide) return;
+    const char *at = expr_name(&d->p), *end = SAY(d, "%" PRId64, size);
+    if (whole)
+        text_open(d->p.out, "else for (int64_t %s = %s; %s < %s + %d; %s++) {", at, name, at, name, map->points, at);
+    else
+        text_open(d->p.out, "else for (int64_t %s = %s; %s < %s; %s++) {", at, name, at, end, at);
+    put_points(d, m, 1, (struct print_ivar){true, at, 0, 0, last});
+}
+
+static void mapped_group(struct making *m)
+{
+    struct dfp *d = &m->d;
+    const struct dfp_map *map = &m->plan->map;
+    d->p.read = dfp_read;
+    d->p.user = d;
+    d->p.vector_ivar = m->plan->vector;
+    if (map->wide) dfp_map_aligned(d, m->now, map);
+    dfp_map_open(d, map);
+    print_locals(d->p.out, d->pl, m->now);
+    for (int q = 0; q < DFP_POINTS; q++) d->known[q] = NULL;
+    d->p.known = NULL;
+    d->loads = NULL;
+    if (map->points > 1)
+        item_tile(m);
+    else
+        statements(d, m);
+    text_close(d->p.out, "}");
+    d->p.vector_ivar = -1;
+    d->p.read = NULL;
+    d->p.known = NULL;
+    d->loads = NULL;
+    d->temp = NULL;
+}
+
 /* -- printing a group statement by statement */
 
 static void rows_group(struct making *m, struct print_tasks *t)
@@ -417,11 +475,17 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     if (d->items && p->vector >= 0) dfp_items_scratch(d, g);
     const int shared = d->items && p->vector < 0 ? dfp_items_shared(d, g) : 0;
     out->shared_bytes = MAX(out->shared_bytes, shared);
+    if (p->mapped && p->vector >= 0) {
+        t = (struct print_tasks){.tasks = dfp_map_tasks(d, g, &m->group[i].map, by.least)};
+        tasks_open(&d->p, &t);
+        mapped_group(m);
+    } else {
     tasks_open(&d->p, &t);
     if (p->vector >= 0)
         lanes_group(m, &t);
     else
         rows_group(m, &t);
+    }
     text_close(d->p.out, "}");
     kernel_close(d->p.out);
     out->step[i].tasks = t.tasks;

@@ -132,6 +132,22 @@ void dfp_items_one_open(struct dfp *d);                                         
 /* Prints the reduction with a row along v for the items, and names its value. */
 void dfp_items_reduce(struct dfp_reduction *r, int32_t node, int v);
 
+/* points.c: which point of a group's index variables a work item computes */
+struct dfp_map {
+    int n;
+    uint8_t ivar[LOOPS_MAX_IVARS]; /* outermost first: neighbouring items differ in the last one */
+    int tile, points;              /* an item computes `points` neighbours along `tile`; -1: one point */
+    bool wide;                     /* those can be one access where operands are aligned to 16 bytes */
+    int64_t total, block;          /* numbers of points (tiles): all, of a task; sizes */
+};
+bool dfp_map_items(struct dfp *d, const struct print_group *g, struct dfp_map *out); /* false: there is none */
+/* Divides the points among tasks with `least` operations or more; returns their number, a size. */
+int64_t dfp_map_tasks(const struct dfp *d, const struct print_group *g, struct dfp_map *m, double least);
+void dfp_map_open(struct dfp *d, const struct dfp_map *m); /* the loop over the points of an item */
+/* Declares aligned_: are the operands aligned that are accessed along the tile? And what the compiler may assume then. */
+void dfp_map_aligned(struct dfp *d, const struct print_group *g, const struct dfp_map *m);
+void dfp_map_assume(struct dfp *d, const struct print_group *g, const struct dfp_map *m);
+
 /* rows.c: a single statement, vectorized along an index variable of its own or of its reductions */
 void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open);
 /* Names the largest parts of a value that contain none of the index variables `inner`. They join d->hoisted. */

@@ -12,6 +12,7 @@ using std::signbit;
 #define __shared__ __thread
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(n)
+#define __builtin_assume(x) do { if (!(x)) __builtin_trap(); } while (0)
 
 struct __align__(16) float4 {
     float x, y, z, w;
