@@ -57,6 +57,8 @@ static __device__ inline void sol_store2(double2 v, double *p, int even)
         p[0] = v.x, p[1] = v.y;
 }
 
+#define sol_neighbour(x, n) __shfl_xor_sync(0xffffffffu, x, n) /* of item i ^ n */
+
 static __device__ inline void sol_memset(char *to, int value, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i++) to[i] = (char)value;

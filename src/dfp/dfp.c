@@ -531,6 +531,17 @@ static int lanes_for(const struct solver_context *sc, const struct cluster *c)
     return MAX(2, target_lanes(sc->target, narrow && !gathers.found ? 4 : 8));
 }
 
+/* Temporaries of a group whose statements run one by one stay in the memory of the work group. */
+static void keep_temps(struct making *m)
+{
+    struct dfp *d = &m->d;
+    bool some = false;
+    for (int i = 0; i < d->pl->ngroup; i++)
+        if (m->group[i].vector < 0) dfp_items_keep(d, &d->pl->group[i]);
+    for (int i = 0; i < d->loops->tensors.n; i++) some = some || d->pl->temp[i].place == TEMP_SCRATCH;
+    if (!some) d->pl->scratch_bytes = 0;
+}
+
 static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)
 {
     struct making *m = NEW(sc->arena, struct making);
@@ -561,6 +572,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     make_groups(m, v);
     for (int i = 0; i < d->pl->ngroup; i++)
         if (!dfp_temps_fit(d, &d->pl->group[i])) m->group[i].vector = m->group[i].tile = -1;
+    if (d->items) keep_temps(m);
     make_packs(m);
     return m;
 }

@@ -126,6 +126,9 @@ void dfp_place_temps(struct dfp *d, const struct print_group *g);
 /* At the beginning of a step's function: the memory that the items of a work group share (the number of bytes), or an
  * item's own. */
 int dfp_items_shared(struct dfp *d, const struct print_group *g);
+/* Bytes of temporaries that a work group keeps in its memory, where many groups run at a time. */
+int64_t dfp_items_room(const struct target *t);
+void dfp_items_keep(struct dfp *d, const struct print_group *g); /* moves the group's temporaries there */
 void dfp_items_scratch(struct dfp *d, const struct print_group *g);
 void dfp_items_open(struct dfp *d, int ivar, const char *low, const char *high); /* each item takes its values */
 void dfp_items_one_open(struct dfp *d);                                          /* what item 0 does */

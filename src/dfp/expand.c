@@ -260,10 +260,17 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     return true;
 }
 
+/* Does a work group of a graphics card keep the row in its own memory? Then even values that are only read pay. */
+static bool keeps_row(const struct expand *x, const struct ex *e)
+{
+    const int64_t points = ivars_points(x->loops, e->u.bound);
+    return target_is_card(x->target) && points * (int64_t)sizeof(float) <= dfp_items_room(x->target);
+}
+
 static void moments(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->loops;
-    const int32_t body = share(x, i, "r", e->b, e->u.bound, 4);
+    const int32_t body = share(x, i, "r", e->b, e->u.bound, keeps_row(x, e) ? 1 : 4);
     if (moments_of_parts(x, s, e, body)) return;
     const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
     int32_t when = 0;
@@ -431,8 +438,18 @@ static int32_t invert(const struct expand *x, int32_t node)
 
 /* -- long reductions with few results: their parts are tasks */
 
-#define PARTS 64          /* tasks to aim for */
+#define PARTS 64          /* tasks to aim for, */
+#define PART_LEAST 32     /* and values of a part at least, */
 #define PARTS_WORK 262144 /* operations that justify another step */
+
+/* The number of tasks to aim for: several for each core, or work groups that half fill a graphics card. */
+static int64_t parts_wanted(const struct expand *x, const struct ex *e, int lanes)
+{
+    const struct target *t = x->target;
+    if (!target_is_card(t)) return PARTS;
+    const int64_t most = ivars_points(x->loops, e->u.bound) / PART_LEAST;
+    return MAX(PARTS, MIN(most, (int64_t)t->cores * t->core_items / lanes / 2));
+}
 
 /* How many of the statement's results are computed independently, as tasks. */
 static int64_t results(const struct expand *x, const struct loops_stmt *s, int lanes)
@@ -477,15 +494,15 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
     const int n = s->nout == 1 && !s->scan_step ? dfp_reductions(loops, s->value, red, 2) : 0;
     const struct ex e = n == 1 ? loops->ex.at[red[0]] : (struct ex){0};
     const bool simple = e.op == RED_SUM || e.op == RED_PROD || e.op == RED_MAX || e.op == RED_MIN;
-    const int64_t have = results(x, s, lanes);
+    const int64_t have = results(x, s, lanes), want = n == 1 ? parts_wanted(x, &e, lanes) : PARTS;
     const double work = (double)ivars_points(loops, stmt_ivars(loops, s)) * expr_ops(loops, s->value);
-    if (n == 1 && simple && have < PARTS / 4 && have > 0 && work >= PARTS_WORK &&
+    if (n == 1 && simple && have < want / 4 && have > 0 && work >= PARTS_WORK &&
         __builtin_popcountll(stmt_ivars(loops, s)) < SOL_MAX_DIMS && loops->ivars.n + 2 <= LOOPS_MAX_IVARS) {
         struct split w = {.x = x, .s = s, .ivar = -1};
         for (int i = 0; i < loops->ivars.n; i++) /* the first long one, which is usually the outermost in memory */
             if (e.u.bound >> i & 1 && size_hint(loops->ivars.at[i].size) >= 8 && w.ivar < 0) w.ivar = i;
         if (w.ivar >= 0) {
-            const int64_t size = size_hint(loops->ivars.at[w.ivar].size), parts = parts_of(size, PARTS / have);
+            const int64_t size = size_hint(loops->ivars.at[w.ivar].size), parts = parts_of(size, want / have);
             const enum compute k = expr_natural(loops, red[0]);
             split_ivar(&w, w.ivar, (size + parts - 1) / parts);
             whole.value = ex_replace(loops, s->value, red[0],

@@ -22,6 +22,24 @@ static bool in_group(const struct dfp *d, const struct print_group *g, int tenso
     return false;
 }
 
+int64_t dfp_items_room(const struct target *t)
+{
+    enum { GROUPS = 12, LEAST = 1024 }; /* of a core at a time, or so */
+    return target_is_card(t) ? MAX(LEAST, MIN(t->l1 / GROUPS, t->group_bytes / 2)) : LEAST;
+}
+
+void dfp_items_keep(struct dfp *d, const struct print_group *g)
+{
+    int64_t room = dfp_items_room(d->sc->target);
+    for (int i = 0; i < d->loops->tensors.n; i++) {
+        struct print_temp *at = &d->pl->temp[i];
+        const int64_t bytes = size_mul(at->elements, dtype_def((enum sol_dtype)d->loops->tensors.at[i].dtype)->bytes);
+        if (at->place != TEMP_SCRATCH || !in_group(d, g, i) || size_varies(bytes) || bytes > room) continue;
+        at->place = TEMP_LOCAL;
+        room -= bytes;
+    }
+}
+
 int dfp_items_shared(struct dfp *d, const struct print_group *g)
 {
     int64_t bytes = d->lanes * (int64_t)sizeof(uint64_t);

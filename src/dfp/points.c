@@ -102,6 +102,16 @@ static int64_t step_along(const struct affine *a, int ivar)
 
 /* -- the cost of a map */
 
+/* Is this access along ivar contiguous, and are `points` elements of it aligned where its tensor is? */
+static bool is_aligned(const struct access *a, int ivar, int points)
+{
+    if (!a->affine || a->tested || step_along(&a->at, ivar) != 1) return false;
+    if (size_varies(a->at.c) || a->at.c % points) return false;
+    for (int k = 0; k < a->at.n; k++)
+        if (a->at.ivar[k] != ivar && (size_varies(a->at.coef[k]) || a->at.coef[k] % points)) return false;
+    return true;
+}
+
 static int64_t usual(const struct dfp *d, int ivar)
 {
     return MAX(size_hint(d->loops->ivars.at[ivar].size), 1);
@@ -147,7 +157,7 @@ static double access_cost(const struct dfp *d, const struct dfp_map *m, const st
         for (int i = 0; i < WARP; i++) each[i] = at[q * WARP + i] = offset_of(d, m, a, i, q) / SECTOR;
         single += distinct(each, WARP);
     }
-    if (m->wide) single /= m->points;
+    if (m->wide && is_aligned(a, m->tile, m->points)) single /= m->points;
     const double all = distinct(at, WARP * m->points);
     return a->times * (a->write ? MAX(all, single) : MAX(all, all * 0.75 + single * 0.25)) / (WARP * m->points);
 }
@@ -163,23 +173,21 @@ static double map_cost(const struct accesses *w, const struct dfp_map *m)
 
 /* -- the choice */
 
-/* May `points` elements along ivar be one access: does every access either not vary along it, or is it aligned and
- * contiguous, if its pointer is aligned? */
-static bool is_wide(const struct accesses *w, int ivar, int points)
+/* May `points` elements along ivar be one access where operands are aligned? Along the innermost index variable all
+ * accesses must be such, or else items access what is not side by side. */
+static bool is_wide(const struct accesses *w, int ivar, int points, bool inner)
 {
     const struct dfp *d = w->d;
     const int64_t size = d->loops->ivars.at[ivar].size;
+    bool some = false;
     if (!*flavour_of(d->sc->target)->assume || size_varies(size) || size % points) return false;
     for (int i = 0; i < w->all.n; i++) {
         const struct access *a = &w->all.at[i];
-        if (!a->affine || a->tested) return false;
-        const int64_t step = step_along(&a->at, ivar);
-        if (step == 0) continue;
-        if (step != 1 || size_varies(a->at.c) || a->at.c % points) return false;
-        for (int k = 0; k < a->at.n; k++)
-            if (a->at.ivar[k] != ivar && (size_varies(a->at.coef[k]) || a->at.coef[k] % points)) return false;
+        const bool aligned = is_aligned(a, ivar, points);
+        some = some || aligned;
+        if (inner && !aligned && (!a->affine || step_along(&a->at, ivar) != 0)) return false;
     }
-    return true;
+    return some;
 }
 
 static void keep_best(const struct accesses *w, const struct dfp_map *m, double *best, struct dfp_map *out)
@@ -208,7 +216,7 @@ static void try_tiles(const struct accesses *w, struct dfp_map m, double *best, 
         const int64_t size = usual(d, m.ivar[i]);
         m.tile = m.ivar[i];
         m.points = (int)MIN(inner ? MIN(WIDE / widest, 4) : MIN(SECTOR / widest, 8), MIN(size, room));
-        m.wide = inner && m.points > 1 && is_wide(w, m.tile, m.points);
+        m.wide = m.points > 1 && is_wide(w, m.tile, m.points, inner);
         if (m.points > 1 && (m.wide || !inner)) keep_best(w, &m, best, out);
     }
 }
@@ -300,15 +308,15 @@ void dfp_map_open(struct dfp *d, const struct dfp_map *m)
 }
 
 /* The operands that the group accesses along the tile. */
-static const char *addresses(const struct dfp *d, const struct print_group *g, const struct dfp_map *m, bool assume)
+static const char *addresses(struct dfp *d, const struct print_group *g, const struct dfp_map *m, bool assume)
 {
-    struct accesses w = {.d = (struct dfp *)d, .g = g};
+    struct accesses w = {.d = d, .g = g};
     struct text t = text_new(d->p.out->arena);
     uint64_t seen = 0;
     find_accesses(&w);
     for (int i = 0; i < w.all.n; i++) {
         const struct access *a = &w.all.at[i];
-        if (!step_along(&a->at, m->tile) || (a->tensor < 64 && seen >> a->tensor & 1)) continue;
+        if (!is_aligned(a, m->tile, m->points) || (a->tensor < 64 && seen >> a->tensor & 1)) continue;
         if (a->tensor < 64) seen |= bit(a->tensor);
         const char *name = d->loops->tensors.at[a->tensor].name;
         if (assume)

@@ -55,11 +55,11 @@ const char *flavour_word(const struct flavour *f, const char *mark)
 {
     const struct {
         const char *mark, *word;
-    } words[] = {{"INLINE", f->inlined},      {"NOINLINE", f->called}, {"HELPER", f->helper},
-                 {"FUNCTION", f->function},   {"TABLE", f->table},     {"CONSTANT", f->constant},
-                 {"RESTRICT", f->restricted}, {"MEMSET", f->memset},   {"ITEM", f->item},
-                 {"GROUP", f->group},         {"SHARED", f->shared},   {"BARRIER", f->barrier},
-                 {"CALL", f->call},           {"GLOBAL", f->global},   {"ASSUME", f->assume}};
+    } words[] = {
+        {"INLINE", f->inlined}, {"NOINLINE", f->called},   {"HELPER", f->helper},       {"FUNCTION", f->function},
+        {"TABLE", f->table},    {"CONSTANT", f->constant}, {"RESTRICT", f->restricted}, {"MEMSET", f->memset},
+        {"ITEM", f->item},      {"GROUP", f->group},       {"SHARED", f->shared},       {"BARRIER", f->barrier},
+        {"CALL", f->call},      {"GLOBAL", f->global},     {"ASSUME", f->assume},       {"NEIGHBOUR", f->neighbour}};
     for (int i = 0; i < COUNT_OF(words); i++)
         if (!strcmp(words[i].mark, mark)) return words[i].word;
     return NULL;

@@ -8,7 +8,7 @@ struct flavour {
     const char *name, *header, *entry, *parameter, *inner, *operand, *work, *bytes, *scratch, *vector;
     const char *unary, *unary_f, *binary, *binary_f, *infinity, *nan;
     const char *inlined, *called, *helper, *function, *table, *constant, *restricted, *memset, *item, *group, *shared,
-        *barrier, *call, *global, *assume;
+        *barrier, *call, *global, *assume, *neighbour;
 };
 const struct flavour *flavour_of(const struct target *t);
 const char *flavour_word(const struct flavour *f, const char *mark); /* NULL: not a word of flavours, but a name */

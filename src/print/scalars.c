@@ -246,21 +246,43 @@ static void libm(struct helpers *h)
     }
 }
 
-/* Joins the values of the items of a work group, whose number is a power of two: all get the result. */
+/* Joins the values of the items of a work group, whose number is a power of two, and at least 64: all get the result.
+ * Items that run together exchange their values, where the flavour has a word for it. */
 static void joins(struct helpers *h)
 {
     static const struct {
-        const char *name, *join;
-    } ops[] = {{"sum", "t[i] + t[i + n]"},
-               {"prod", "t[i] * t[i + n]"},
-               {"max", "@sol_max_$S(t[i + n], t[i])"},
-               {"min", "@sol_min_$S(t[i + n], t[i])"}};
+        const char *name, *join, *warp;
+    } ops[] = {{"sum", "t[i] + t[i + n]", "x + y"},
+               {"prod", "t[i] * t[i + n]", "x * y"},
+               {"max", "@sol_max_$S(t[i + n], t[i])", "@sol_max_$S(y, x)"},
+               {"min", "@sol_min_$S(t[i + n], t[i])", "@sol_min_$S(y, x)"}};
     static const char *const types[][2] = {{"f32", "float"}, {"f64", "double"}, {"i64", "int64_t"}};
+    static const char warps[] = "@HELPER $T sol_join_$O_$S($T x, @SHARED $T *t)\n"
+                                "{\n"
+                                "    for (int n = 16; n > 0; n /= 2) {\n"
+                                "        const $T y = @NEIGHBOUR(x, n);\n"
+                                "        x = $W;\n"
+                                "    }\n"
+                                "    if (@ITEM % 32 == 0) t[@ITEM / 32] = x;\n"
+                                "    @BARRIER;\n"
+                                "    x = t[0];\n"
+                                "    for (int i = 1; i < (int)@GROUP / 32; i++) {\n"
+                                "        const $T y = t[i];\n"
+                                "        x = $W;\n"
+                                "    }\n"
+                                "    @BARRIER;\n"
+                                "    return x;\n"
+                                "}";
     for (int o = 0; o < COUNT_OF(ops); o++)
         for (int k = 0; k < COUNT_OF(types); k++) {
             const struct token type[] = {{'S', types[k][0]}, {'T', types[k][1]}};
             const struct token all[] = {
-                type[0], type[1], {'O', ops[o].name}, {'J', form_fill(h->arena, ops[o].join, 2, type)}};
+                type[0], type[1], {'O', ops[o].name}, {'J', form_fill(h->arena, ops[o].join, 2, type)},
+                {'W', form_fill(h->arena, ops[o].warp, 2, type)}};
+            if (*h->flavour->neighbour) {
+                helpers_add_form(h, "sol_join_$O_$S", warps, COUNT_OF(all), all);
+                continue;
+            }
             helpers_add_form(h, "sol_join_$O_$S",
                              "@HELPER $T sol_join_$O_$S($T x, @SHARED $T *t)\n"
                              "{\n"

@@ -43,6 +43,17 @@ static inline float __int_as_float(int i)
     return f;
 }
 
+// Of a whole group, whose items all exchange their values.
+template <class T> static T __shfl_xor_sync(unsigned, T x, int n)
+{
+    static __thread T all[1024];
+    all[threadIdx.x] = x;
+    __syncthreads();
+    const T y = all[threadIdx.x ^ n];
+    __syncthreads();
+    return y;
+}
+
 template <class T> static T cuda_parameter(const void *p, long)
 {
     return *(const T *)p;
