@@ -475,17 +475,14 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     if (d->items && p->vector >= 0) dfp_items_scratch(d, g);
     const int shared = d->items && p->vector < 0 ? dfp_items_shared(d, g) : 0;
     out->shared_bytes = MAX(out->shared_bytes, shared);
-    if (p->mapped && p->vector >= 0) {
-        t = (struct print_tasks){.tasks = dfp_map_tasks(d, g, &m->group[i].map, by.least)};
-        tasks_open(&d->p, &t);
-        mapped_group(m);
-    } else {
+    if (p->mapped) t = (struct print_tasks){.tasks = dfp_map_tasks(d, g, &m->group[i].map, by.least)};
     tasks_open(&d->p, &t);
-    if (p->vector >= 0)
+    if (p->mapped)
+        mapped_group(m);
+    else if (p->vector >= 0)
         lanes_group(m, &t);
     else
         rows_group(m, &t);
-    }
     text_close(d->p.out, "}");
     kernel_close(d->p.out);
     out->step[i].tasks = t.tasks;
@@ -571,7 +568,8 @@ static struct making *make(const struct solver_context *sc, const struct cluster
         if (d->loops->tensors.at[i].role == LOOPS_INPUT && !d->p.memory[i].constant) d->packs = true;
     make_groups(m, v);
     for (int i = 0; i < d->pl->ngroup; i++)
-        if (!dfp_temps_fit(d, &d->pl->group[i])) m->group[i].vector = m->group[i].tile = -1;
+        if (!dfp_temps_fit(d, &d->pl->group[i]))
+            m->group[i] = (struct group_plan){.vector = -1, .tile = -1, .points = 1, .cost = m->group[i].cost};
     if (d->items) keep_temps(m);
     make_packs(m);
     return m;

@@ -24,7 +24,7 @@ static bool in_group(const struct dfp *d, const struct print_group *g, int tenso
 
 int64_t dfp_items_room(const struct target *t)
 {
-    enum { GROUPS = 12, LEAST = 1024 }; /* of a core at a time, or so */
+    enum { GROUPS = 8, LEAST = 1024 }; /* of a core at a time, or so */
     return target_is_card(t) ? MAX(LEAST, MIN(t->l1 / GROUPS, t->group_bytes / 2)) : LEAST;
 }
 
