@@ -20,8 +20,8 @@ enum { LONG_LOOP = 256 }; /* elements of a vector that a compiler makes of a loo
 
 struct group_plan {
     int vector, tile, points;
-    bool blocks;       /* of vector and tile, transposed in registers */
-    bool mapped;       /* to work items, by `map` */
+    bool blocks; /* of vector and tile, transposed in registers */
+    bool mapped; /* to work items, by `map` */
     struct dfp_map map;
     int64_t low, high; /* range of the tile's index variable without borders: sizes */
     double cost;       /* in vector operations */

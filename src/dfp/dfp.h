@@ -147,7 +147,8 @@ bool dfp_map_items(struct dfp *d, const struct print_group *g, struct dfp_map *o
 /* Divides the points among tasks with `least` operations or more; returns their number, a size. */
 int64_t dfp_map_tasks(const struct dfp *d, const struct print_group *g, struct dfp_map *m, double least);
 void dfp_map_open(struct dfp *d, const struct dfp_map *m); /* the loop over the points of an item */
-/* Declares aligned_: are the operands aligned that are accessed along the tile? And what the compiler may assume then. */
+/* Declares aligned_: are the operands aligned that are accessed along the tile? And what the compiler may assume then.
+ */
 void dfp_map_aligned(struct dfp *d, const struct print_group *g, const struct dfp_map *m);
 void dfp_map_assume(struct dfp *d, const struct print_group *g, const struct dfp_map *m);
 

@@ -276,9 +276,11 @@ static void joins(struct helpers *h)
     for (int o = 0; o < COUNT_OF(ops); o++)
         for (int k = 0; k < COUNT_OF(types); k++) {
             const struct token type[] = {{'S', types[k][0]}, {'T', types[k][1]}};
-            const struct token all[] = {
-                type[0], type[1], {'O', ops[o].name}, {'J', form_fill(h->arena, ops[o].join, 2, type)},
-                {'W', form_fill(h->arena, ops[o].warp, 2, type)}};
+            const struct token all[] = {type[0],
+                                        type[1],
+                                        {'O', ops[o].name},
+                                        {'J', form_fill(h->arena, ops[o].join, 2, type)},
+                                        {'W', form_fill(h->arena, ops[o].warp, 2, type)}};
             if (*h->flavour->neighbour) {
                 helpers_add_form(h, "sol_join_$O_$S", warps, COUNT_OF(all), all);
                 continue;
