@@ -288,6 +288,56 @@ static void test_unsigned(void **state)
     }
 }
 
+/* pow by some constants is folded into products and roots: all special values are those of C's pow. */
+static void test_powers(void **state)
+{
+    static const struct {
+        const char *text;
+        double number;
+        bool folds;
+    } by[] = {{"1.0", 1, true},     {"2.0", 2, true},   {"3.0", 3, true},  {"4.0", 4, true},  {"0.5", 0.5, true},
+              {"-0.5", -0.5, true}, {"-1.0", -1, true}, {"5.0", 5, false}, {"0.0", 0, false}, {"0.25", 0.25, false}};
+    static const double xs[] = {0.0, -0.0, 1, -1, 2.5, -2.5, 0x1p-700, -0x1p700, INFINITY, -INFINITY, NAN};
+    enum { N = COUNT_OF(xs) };
+    (void)state;
+    for (int k = 0; k < COUNT_OF(by); ++k) {
+        double y[N];
+        int64_t shape[] = {N};
+        struct opdef_input in = {.dtype = SOL_F64, .ndim = 1, .shape = shape};
+        struct attrs none = {0};
+        const struct loops *loops;
+        void *data[] = {(void *)(uintptr_t)xs, y};
+        const char *row = arena_printf(arena, "x[A] -> y[A] | y[A] = pow(x[A],%s)", by[k].text);
+        assert_int_equal(opdef_bind(arena, parse(row), 1, &in, &none, &loops), SOL_OK);
+        const struct ex *e = &loops->ex.at[loops->stmts.at[0].value];
+        assert_int_equal(by[k].folds, !(e->kind == EX_CALL && e->op == math_row("pow")));
+        assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
+        for (int i = 0; i < N; ++i) {
+            const double want = pow(xs[i], by[k].number);
+            if (isnan(want) ? isnan(y[i]) : fabs(y[i] - want) <= 4e-16 * fabs(want) || y[i] == want)
+                if (isnan(want) || signbit(y[i]) == signbit(want)) continue;
+            fail_msg("pow(%g, %s) is %g, expected %g", xs[i], by[k].text, y[i], want);
+        }
+    }
+}
+
+/* Integers are multiplied, and wrap; one with a negative exponent is no reciprocal. */
+static void test_integer_powers(void **state)
+{
+    (void)state;
+    for (int64_t by = -2; by < 6; ++by) {
+        int64_t x[] = {-3, 0, 1, 7, INT64_MIN + 1}, y[COUNT_OF(x)], shape[] = {COUNT_OF(x)};
+        struct opdef_input in = {.dtype = SOL_I64, .ndim = 1, .shape = shape};
+        struct attrs none = {0};
+        const struct loops *loops;
+        void *data[] = {x, y};
+        const char *row = arena_printf(arena, "x[A] -> y[A] | y[A] = pow(x[A],%d)", (int)by);
+        assert_int_equal(opdef_bind(arena, parse(row), 1, &in, &none, &loops), SOL_OK);
+        assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
+        for (int i = 0; i < COUNT_OF(x); ++i) assert_int_equal(y[i], eval_int("pow", x[i], by));
+    }
+}
+
 /* NaN counts as the largest value; positions are those of the first; infinities give NaN only where PyTorch has it. */
 static void test_reductions(void **state)
 {
@@ -358,9 +408,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(test_composites),  TEST(test_math_rows),     TEST(test_derivatives), TEST(test_functions),
-        TEST(test_conversions), TEST(test_half),          TEST(test_unsigned),    TEST(test_reductions),
-        TEST(test_integer_sum), TEST(test_index_outside), TEST(test_rand),
+        TEST(test_composites),     TEST(test_math_rows),     TEST(test_derivatives), TEST(test_functions),
+        TEST(test_conversions),    TEST(test_half),          TEST(test_unsigned),    TEST(test_reductions),
+        TEST(test_integer_sum),    TEST(test_index_outside), TEST(test_rand),        TEST(test_powers),
+        TEST(test_integer_powers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -502,12 +502,44 @@ static int32_t fold_known(struct loops *loops, const char *name, const int32_t *
     return 0;
 }
 
+static int32_t call1(struct loops *loops, const char *name, int32_t x)
+{
+    return ex_call(loops, math_row(name), 1, &x);
+}
+
+/* sqrt(x) where C's pow(x, 0.5) is that; pow(-0.0, 0.5) is 0, and pow(-inf, 0.5) is inf. */
+static int32_t half_power(struct loops *loops, int32_t x)
+{
+    const int32_t least = ex_test(loops, ex_cmp(loops, CMP_EQ, x, ex_real(loops, -INFINITY)));
+    const int32_t args[] = {least, ex_real(loops, INFINITY), call1(loops, "abs", call1(loops, "sqrt", x))};
+    return ex_call(loops, math_row("where"), 3, args);
+}
+
+/* Folds pow by some constants, with pow's values at zeros, infinities and NaN. Integers have the exponents that are
+ * not negative. 0: it stays a call. */
+static int32_t fold_pow(struct loops *loops, const char *name, const int32_t *args)
+{
+    double y;
+    const int32_t x = args[0];
+    const bool real = !ex_is_int(loops, x);
+    if (strcmp(name, "pow") || !number(loops, args[1], &y) || (!real && loops->ex.at[args[1]].kind != EX_INT)) return 0;
+    if (y == 1) return x;
+    if (y == 2) return call1(loops, "square", x);
+    if (y == 3) return ex_binary(loops, EX_MUL, call1(loops, "square", x), x);
+    if (y == 4) return call1(loops, "square", call1(loops, "square", x));
+    if (real && y == 0.5) return half_power(loops, x);
+    if (real && (y == -1 || y == -0.5))
+        return ex_binary(loops, EX_DIV, ex_real(loops, 1), y == -1 ? x : half_power(loops, x));
+    return 0;
+}
+
 int32_t ex_call(struct loops *loops, int math_row, int n, const int32_t *args)
 {
     assert(math_row >= 0 && n == math_at(math_row)->arity);
     int32_t made = fold_operator(loops, math_at(math_row)->name, args);
     if (!made) made = fold_call(loops, math_row, n, args);
     if (!made) made = fold_known(loops, math_at(math_row)->name, args);
+    if (!made) made = fold_pow(loops, math_at(math_row)->name, args);
     if (made) return made;
     int32_t list = ex_list(loops, n, args);
     return ex_put(loops, (struct ex){.kind = EX_CALL, .op = (uint8_t)math_row, .a = list});

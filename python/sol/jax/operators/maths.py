@@ -89,14 +89,9 @@ def _pow(b: Builder, p: dict[str, Any], x: Value, y: Value) -> Value:
 @op("integer_pow")
 def _integer_pow(b: Builder, p: dict[str, Any], x: Value) -> Value:
     n = p["y"]
-    if n == 2:
-        return b.layer("square", x)
-    if not x.real or not -4 <= n <= 4:
-        return b.layer("pow", x, b.scalar(n, x.dtype))
-    made = b.fill(1, x.shape, x.dtype) if n == 0 else x
-    for _ in range(abs(n) - 1):
-        made = b.layer("mul", made, x)
-    return b.layer("reciprocal", made) if n < 0 else made
+    if x.real and -4 <= n < 0:  # products are exact where pow's logarithm is not
+        return b.layer("reciprocal", b.layer("pow", x, b.scalar(-n, x.dtype)))
+    return b.layer("pow", x, b.scalar(n, x.dtype))
 
 
 @op("cbrt")

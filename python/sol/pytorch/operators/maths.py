@@ -161,13 +161,9 @@ def div_mode(b: Builder, x: Value | Number, other: Value | Number, rounding_mode
 @op("pow.Tensor_Scalar")
 def pow_scalar(b: Builder, x: Value, exponent: Number) -> Value:
     x = b.to_out(x)
-    special = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
-    if exponent == 2 or (x.is_float and exponent in special):
-        return b.map(special[exponent], x)
-    if exponent == 1:
-        return x
-    if exponent == 3:
-        return b.map("mul", b.map("square", x), x)
+    root = {0.5: "sqrt", -0.5: "rsqrt"}.get(exponent)  # PyTorch's values at -0.0 and -inf are those of roots
+    if root and x.is_float:
+        return b.map(root, x)
     return b.map("pow", x, b.scalar(exponent, x.dtype))
 
 
