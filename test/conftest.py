@@ -7,6 +7,9 @@ import pytest
 
 os.environ.setdefault("SOL_AUTOTUNE", "off")
 os.environ.setdefault("SOL_MACHINE", "assumed")
+# Several processes run tests, each with a thread for every core. Threads of OpenMP that wait must sleep: by default they spin, which
+# takes the cores from the other processes and most of the time of some tests. It counts where it is set before torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.fixture(autouse=True)

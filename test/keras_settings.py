@@ -11,13 +11,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """Compiled kernels stay for the session; with SOL_TEST_CACHE they stay between sessions."""
+    """Compiled kernels stay for the session, whose processes (pytest-xdist) share them; with SOL_TEST_CACHE they stay
+    between sessions."""
     import sol
 
-    kept = os.environ.get("SOL_TEST_CACHE")
-    os.environ["XDG_STATE_HOME"] = f"{kept}-state" if kept else str(tmp_path_factory.mktemp("state"))
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    kept = os.environ.get("SOL_TEST_CACHE", str(folder / "cache"))
+    os.environ["XDG_STATE_HOME"] = f"{kept}-state"
     sol.config["compiler::verify"] = "1"
-    sol.config["cache::folder"] = kept or str(tmp_path_factory.mktemp("cache"))
+    sol.config["cache::folder"] = kept
 
 
 @pytest.fixture(autouse=True)

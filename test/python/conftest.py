@@ -9,12 +9,15 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """Compiled kernels stay for the session; with SOL_TEST_CACHE they stay between sessions, as does the secret beside
-    them."""
-    kept = os.environ.get("SOL_TEST_CACHE")
-    os.environ["XDG_STATE_HOME"] = f"{kept}-state" if kept else str(tmp_path_factory.mktemp("state"))
+    """Compiled kernels stay for the session, whose processes (pytest-xdist) share them; with SOL_TEST_CACHE they stay
+    between sessions, as does the secret beside them."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    kept = os.environ.get("SOL_TEST_CACHE", str(folder / "cache"))
+    os.environ["XDG_STATE_HOME"] = f"{kept}-state"
     sol.config["compiler::verify"] = "1"
-    sol.config["cache::folder"] = kept or str(tmp_path_factory.mktemp("cache"))
+    sol.config["cache::folder"] = kept
 
 
 @pytest.fixture(scope="session")
