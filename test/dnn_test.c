@@ -2,6 +2,7 @@
  * for vectors of 4, 8 and 16 lanes, gcc and clang. Memory between and around a tensor's elements is NaN (inputs) or a
  * mark (outputs), and ends at an inaccessible page. Every split of the tasks must give the same bits. */
 #include "dnn_run.h"
+#include "slow_build.h"
 
 /* -- the tests */
 
@@ -57,7 +58,7 @@ static void check_target(const char *name, const char *cc, int from, int every)
     jobs.n = 0;
     jobs.serial++;
     const char *only = getenv("DNN_TEST_ONLY");
-    for (int i = from; i < COUNT_OF(examples); i += every)
+    for (int i = from; i < COUNT_OF(examples); i += step_of_cases(every))
         if (!only || strstr(examples[i].name, only)) add_jobs(&bounds[i], &t);
     if (!jobs.n) return;
     compile_jobs(cc, &t);

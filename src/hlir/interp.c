@@ -166,13 +166,20 @@ static void outside(struct interp *p, const struct loops_tensor *t, int d, int64
                      p->loops->name, (long long)i, d, t->name, (long long)t->shape[d]);
 }
 
+/* Most indices are index variables, and reading elements takes most of the interpreter's time. */
+static inline int64_t index_at(struct interp *p, int32_t node)
+{
+    const struct ex *e = &p->loops->ex.at[node];
+    return e->kind == EX_IVAR ? p->ivar[e->tensor] : fixed(p, whole(p, node));
+}
+
 /* The offset of the element at a list of indices; -1: outside. */
 static int64_t offset(struct interp *p, const struct loops_tensor *t, int32_t first, bool may_leave)
 {
     int64_t at = 0;
     int d = 0;
     for (int32_t i = first; i; i = p->loops->ex.at[i].next, ++d) {
-        int64_t v = fixed(p, whole(p, i));
+        const int64_t v = index_at(p, i);
         if (v < 0 || v >= t->shape[d]) {
             if (!may_leave) outside(p, t, d, v);
             return -1;

@@ -54,7 +54,22 @@ def transformer():
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
+def blocks(vision):
+    """One block each of ResNet and of MobileNet V3: all kinds of layers of both, and few of each."""
+    resnet, mobilenet = vision.models.resnet, vision.models.mobilenetv3
+    norm = nn.BatchNorm2d
+    shorter = nn.Sequential(nn.Conv2d(8, 16, 1, 2, bias=False), norm(16))
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 7, 2, 3, bias=False), norm(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+        resnet.BasicBlock(8, 16, 2, shorter), resnet.BasicBlock(16, 16),
+        mobilenet.InvertedResidual(mobilenet.InvertedResidualConfig(16, 3, 32, 16, True, "HS", 1, 1, 1.0), norm),
+        mobilenet.InvertedResidual(mobilenet.InvertedResidualConfig(16, 5, 32, 24, True, "RE", 2, 1, 1.0), norm),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
+    )  # fmt: skip
+
+
 NETWORKS = {
+    "blocks": (blocks, (2, 3, 64, 64)),
     "resnet18": (lambda vision: vision.models.resnet18(num_classes=10), (2, 3, 64, 64)),
     "mobilenet": (lambda vision: vision.models.mobilenet_v3_small(num_classes=10), (2, 3, 64, 64)),
     "transformer": (lambda _: transformer(), (2, 9, 32)),
