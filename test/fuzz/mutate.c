@@ -2,10 +2,12 @@
  * The seeds of random numbers are fixed, so every run tries the same inputs. Each input is written to a file before it
  * is tried: the file has the one that crashed. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_BYTES 8192 /* of an input */
 #define MOST_FILES 1024
@@ -63,13 +65,9 @@ static int add_folder(const char *folder, struct input *out, int n)
 }
 
 /* The copy has exactly its length, so that a sanitizer finds reads behind it. */
-static void try_input(const char *path, const struct input *in)
+static void try_input(int last, const struct input *in)
 {
-    FILE *f = fopen(path, "wb");
-    if (f) {
-        fwrite(in->data, 1, in->bytes, f);
-        fclose(f);
-    }
+    if (pwrite(last, in->data, in->bytes, 0) != (ssize_t)in->bytes || ftruncate(last, (off_t)in->bytes)) abort();
     uint8_t *copy = malloc(in->bytes + !in->bytes);
     if (!copy) abort();
     memcpy(copy, in->data, in->bytes);
@@ -83,16 +81,20 @@ int main(int argc, char **argv)
     struct input *files = calloc(MOST_FILES, sizeof *files), *made = calloc(1, sizeof *made);
     int n = 0;
     for (int i = 3; i < argc && files && n >= 0; i++) n = add_folder(argv[i], files, n);
+    const int last =
+        open(argv[2], O_WRONLY | O_CREAT | O_TRUNC, 0600); /* stays open: closing it may wait for the disk */
+    if (last < 0) return perror(argv[2]), 2;
     if (n <= 0 || !made) return fprintf(stderr, "no inputs\n"), 2;
-    for (int i = 0; i < n; i++) try_input(argv[2], &files[i]);
+    for (int i = 0; i < n; i++) try_input(last, &files[i]);
     const long count = atol(argv[1]);
     for (long round = 0; round < count; round++) {
         *made = files[below((size_t)n)];
         for (size_t change = 0, changes = 1 + below(CHANGES); change < changes; change++)
             made->bytes = LLVMFuzzerCustomMutator(made->data, made->bytes, MOST_BYTES, (unsigned)below(UINT32_MAX));
-        try_input(argv[2], made);
+        try_input(last, made);
     }
     printf("%d files and %ld inputs made of them\n", n, count);
+    close(last);
     free(made);
     free(files);
     return 0;

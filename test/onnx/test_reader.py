@@ -672,3 +672,18 @@ def test_table_of_rows():
             if "there is no such operator" in str(e.value) or "does not exist" in str(e.value):
                 unknown.append((name, opset))
     assert not unknown
+
+
+@pytest.mark.parametrize("how", ["interpret", "run"])
+@pytest.mark.parametrize("exponent", [1, 2, 3, 4, 0.5, -0.5, -1])
+def test_powers_by_a_number(exponent, how):
+    """Products and roots in place of pow: at zeros, infinities and NaN they have its values."""
+    x = np.array([[0.0, -0.0, 1.5, -1.5], [np.inf, -np.inf, np.nan, 3e-3]], np.float32)
+    power = tensor("p", exponent)
+    got = run(one("Pow", [2, 4], weights=[power]), how, {"x": x})[0]
+    with np.errstate(all="ignore"):
+        want = np.float_power(
+            x.astype(np.float64), np.full(x.shape, exponent, np.float64)
+        )  # C's pow, element by element
+    np.testing.assert_allclose(got, want, rtol=3e-7)
+    assert np.array_equal(np.signbit(got)[~np.isnan(want)], np.signbit(want)[~np.isnan(want)])
