@@ -163,7 +163,7 @@ static void test_tensors_and_stream_of_a_framework(void **state)
     float x[24], w[30], y[20], want;
     uint64_t at[3];
     (void)state;
-    assert_int_equal(setenv("SOL_CUDA_DOUBLE", "delay=2000", 1), 0);
+    assert_int_equal(setenv("SOL_CUDA_DOUBLE", "delay=2000,pageable=1", 1), 0);
     struct framework f = framework_open();
     assert_int_equal(sol_config_set(ctx, "device::options", OPTIONS), SOL_OK);
     if (sol_graph_parse(ctx, text, &g) || sol_graph_resident(g, "nvidia:0") || sol_compile(ctx, g, &net) ||
@@ -172,19 +172,15 @@ static void test_tensors_and_stream_of_a_framework(void **state)
     if (sol_heap_follow(h, f.stream)) fail_msg("%s", sol_error(ctx));
     for (int i = 0; i < 30; i++) w[i] = (float)(i % 7 - 3) / 8;
     assert_int_equal(f.Write(f.memory[1], w, sizeof w, f.stream), 0);
-    assert_int_equal(sol_heap_adopt(h, f.memory[1], sizeof w, &at[1]), SOL_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(sol_heap_place(h, f.memory[i], &at[i]), SOL_OK);
     assert_int_equal(sol_params_set(params, 0, (void *)(uintptr_t)at[1]), SOL_OK);
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < 24; i++) x[i] = (float)((i + round) % 5 - 2) / 4;
         assert_int_equal(f.Write(f.memory[0], x, sizeof x, f.stream), 0);
-        assert_int_equal(sol_heap_adopt(h, f.memory[0], sizeof x, &at[0]), SOL_OK);
-        assert_int_equal(sol_heap_adopt(h, f.memory[2], sizeof y, &at[2]), SOL_OK);
         sol_heap_counts(h, &before);
         if (sol_net_run(net, params, (const void *[]){(void *)(uintptr_t)at[0]}, (void *[]){(void *)(uintptr_t)at[2]},
                         1))
             fail_msg("%s", sol_error(ctx));
-        sol_heap_free(h, at[0]);
-        sol_heap_free(h, at[2]);
         sol_heap_counts(h, &after);
         assert_true(after.waits == before.waits && after.writes == before.writes && after.copies == before.copies);
         assert_false(round && sol_heap_idle(h)); /* the call has not waited */

@@ -23,11 +23,13 @@ extern "C" {
 
 #define SOL_DEVICE_VERSION 1
 
-/* An address on a device. In commands that SOL submits, it is what `alloc` returned, plus an offset; nobody but the
- * device may dereference it. Elsewhere it is virtual: reference << 40 | 2^39 + offset, where the offset may be
- * negative (a flipped view). 0: none. */
+/* An address on a device. In commands that SOL submits, it is what `alloc` returned, plus an offset, or with the feature
+ * ADDRESSES that of a framework's memory; nobody but the device may dereference it. Elsewhere it is virtual:
+ * reference << 40 | 2^39 + offset, where the offset may be negative (a flipped view), or SOL_PTR_FOREIGN + address of a
+ * framework's memory. 0: none. */
 typedef uint64_t sol_ptr;
 #define SOL_PTR_OFFSET_BITS 40
+#define SOL_PTR_FOREIGN (UINT64_C(1) << 63)
 
 struct sol_device;      /* an open device; defined by its type */
 struct sol_stream;      /* a queue of commands of an open device, executed in order; defined by its type */
@@ -241,6 +243,11 @@ struct sol_device_type {
     /* Is everything up to the ticket done? `wait` waits for it. After a failure of a command, what follows it in the
      * stream is not executed, and poll reports that failure again and again. SYNCHRONOUS: may be NULL. */
     sol_status (*poll)(struct sol_stream *stream, int64_t ticket, int wait, int *out_done, struct sol_failure *out_why);
+    /* The stream goes on in a stream of a framework (NULL: in its own), behind what was submitted before, and the host
+     * does not wait. Called in front of each part of the commands that belong to the framework's stream, so it is cheap
+     * if that has not changed. Errors: UNSUPPORTED (commands cannot be appended to that stream now). NULL: SOL waits,
+     * and opens another stream. */
+    sol_status (*follow)(struct sol_stream *stream, void *foreign, struct sol_failure *out_why);
 };
 
 /* A plug-in exports this function. It returns its i-th type, which lives as long as the process; NULL: i is past the

@@ -160,15 +160,19 @@ sol_status sol_heap_open(struct sol_ctx *ctx, const char *device, struct sol_hea
 /* `bytes` > 0, aligned to 256. Errors: NOMEM: smaller allocations may still succeed. */
 sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p);
 void sol_heap_free(struct sol_heap *h, uint64_t p); /* when what was called before is done; accepts 0 */
-/* Memory of a framework as a place in the heap: nothing is copied. sol_heap_free ends that, and leaves the memory to
- * its owner, who may reuse it behind what was called before in the same stream. `address`: the driver's (CUdeviceptr).
- * Errors: UNSUPPORTED (OpenCL, whose memory has none), NOMEM. */
-sol_status sol_heap_adopt(struct sol_heap *h, uint64_t address, int64_t bytes, uint64_t *out_p);
+/* The place of a framework's memory in the heap: nothing is copied, and nothing is to be freed. Its owner may reuse the
+ * memory behind what was called before in the same stream. `address`: the driver's (CUdeviceptr). Places differ as
+ * addresses do, so the place of address 0 may be asked for once and added to. Errors: UNSUPPORTED (OpenCL, whose memory
+ * has no addresses). */
+sol_status sol_heap_place(struct sol_heap *h, uint64_t address, uint64_t *out_p);
 /* The heap's queue goes on in a stream of a framework, such as a CUstream (its default stream is CU_STREAM_LEGACY, 1,
- * and not 0); NULL: in its own. It waits only if it was another stream before. What is called from now on is in the
- * framework's order, between what the framework itself appends to the stream. Errors: UNSUPPORTED (the device has no
- * streams, or OpenCL), and what failed before. */
+ * and not 0); NULL: in its own. What is called from now on is in the framework's order, between what the framework
+ * itself appends to the stream, and behind what the heap was asked for before, for which the host does not wait. Errors:
+ * UNSUPPORTED (the device has no streams, or OpenCL; a stream that is captured into a graph), and what failed before. */
 sol_status sol_heap_follow(struct sol_heap *h, void *stream);
+/* The same for one thread until sol_heap_leave: others that enter wait for that. After an error it has not entered. */
+sol_status sol_heap_enter(struct sol_heap *h, void *stream);
+void sol_heap_leave(struct sol_heap *h);
 /* The host's data may change as soon as the function returns. */
 sol_status sol_heap_write(struct sol_heap *h, uint64_t to, const void *data, int64_t bytes);
 sol_status sol_heap_read(struct sol_heap *h, void *host, uint64_t from, int64_t bytes);

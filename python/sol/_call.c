@@ -91,13 +91,28 @@ static int check_counts(const struct py_caller *c)
     return ok ? 0 : -1;
 }
 
+/* (DLPack's type, number) or (type, number, SOL's name, function that gives the stream), or None: the host */
+static int read_device(struct py_caller *c, PyObject *device)
+{
+    const char *name = NULL;
+    PyObject *stream = NULL;
+    if (device == Py_None) return 0;
+    if (!PyArg_ParseTuple(device, "ii|sO", &c->device_type, &c->device_id, &name, &stream)) return -1;
+    if (!name) return 0;
+    sol_status status = sol_heap_open(core.ctx, name, &c->heap);
+    if (!status) status = sol_heap_place(c->heap, 0, &c->place);
+    if (status) return core_raise(status), -1;
+    c->stream = Py_XNewRef(stream);
+    return 0;
+}
+
 static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"net",     "types", "empty", "leaves", "params", "modes",
                             "results", "split", "sizes", "device", NULL};
     PyObject *net, *types, *empty, *leaves, *params, *modes, *results, *split = Py_None, *sizes = Py_None;
-    int device = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!|OOi", names, core.net, &net, &PyTuple_Type, &types,
+    PyObject *device = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!|OOO", names, core.net, &net, &PyTuple_Type, &types,
                                      &empty, &PyTuple_Type, &leaves, &PyTuple_Type, &params, &PyTuple_Type, &modes,
                                      &PyTuple_Type, &results, &split, &sizes, &device))
         return NULL;
@@ -118,13 +133,13 @@ static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     c->types = types;
     c->empty = empty;
     c->results = results;
-    c->device_type = device < 0 ? DL_CPU : DL_OTHER;
-    c->device_id = device < 0 ? 0 : device;
+    c->device_type = DL_CPU;
     c->noutput = (int)PyTuple_Size(results);
     c->ninput = sol_net_inputs(c->net->net);
     c->nforward_in = c->ninput;
     c->nforward_out = c->noutput;
-    if (!read_all(c, leaves, params, modes) && !call_read_split(c, split) && !check_counts(c) && !varies_read(c, sizes))
+    if (!read_device(c, device) && !read_all(c, leaves, params, modes) && !call_read_split(c, split) &&
+        !check_counts(c) && !varies_read(c, sizes))
         return (PyObject *)c;
     Py_DECREF(c);
     return NULL;
@@ -139,6 +154,7 @@ static int caller_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(c->empty);
     Py_VISIT(c->results);
     Py_VISIT(c->check);
+    Py_VISIT(c->stream);
     for (int i = 0; i < c->nleaf; i++) Py_VISIT(c->leaf[i].value);
     for (int i = 0; i < c->nparam; i++) Py_VISIT(c->param[i].owner);
     for (int i = 0; i < c->nmode; i++) {
@@ -157,6 +173,7 @@ static int caller_clear(PyObject *self)
     Py_CLEAR(c->empty);
     Py_CLEAR(c->results);
     Py_CLEAR(c->check);
+    Py_CLEAR(c->stream);
     for (int i = 0; i < c->nleaf; i++) Py_CLEAR(c->leaf[i].value);
     for (int i = 0; i < c->nparam; i++) {
         Py_CLEAR(c->param[i].owner);
@@ -237,6 +254,34 @@ static bool same_sizes(const struct spec *s, const struct dl_tensor *t, const in
     return same_shape(&now, t);
 }
 
+void *call_place(const struct py_caller *c, const struct dl_tensor *t)
+{
+    if (!t->data) return (void *)(uintptr_t)c; /* without elements, any address will do */
+    return (void *)((uintptr_t)t->data + t->byte_offset + c->place);
+}
+
+int call_stream(const struct py_caller *c, void **out_stream)
+{
+    *out_stream = NULL;
+    if (!c->stream) return 0;
+    PyObject *number = PyLong_FromLong(c->device_id);
+    PyObject *stream = number ? PyObject_CallFunctionObjArgs(c->stream, number, NULL) : NULL;
+    if (stream) *out_stream = PyLong_AsVoidPtr(stream);
+    Py_XDECREF(number);
+    Py_XDECREF(stream);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+sol_status call_enter(const struct py_caller *c, void *stream)
+{
+    return c->heap ? sol_heap_enter(c->heap, stream) : SOL_OK;
+}
+
+void call_leave(const struct py_caller *c)
+{
+    if (c->heap) sol_heap_leave(c->heap);
+}
+
 int call_match(const struct py_caller *c, PyObject *object, const struct spec *s, const int64_t *dims,
                const void **out_data)
 {
@@ -251,8 +296,7 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
     if (t.device_type != c->device_type || t.device_id != c->device_id) return 0;
     if (t.ndim != s->ndim || t.code != s->code || t.bits != s->bits || t.lanes != 1) return 0;
     if (!same_sizes(s, &t, dims)) return 0;
-    /* without elements, any address will do */
-    *out_data = t.data ? (const char *)t.data + t.byte_offset : (const void *)c;
+    *out_data = call_place(c, &t);
     return 1;
 }
 
@@ -332,13 +376,15 @@ PyObject *call_make_outputs(struct py_caller *c, int first, int n, const int64_t
             Py_CLEAR(made);
             break;
         }
-        outputs[i] = t.data ? (char *)t.data + t.byte_offset : (void *)c;
+        outputs[i] = call_place(c, &t);
     }
     return made;
 }
 
 static PyObject *run_with(struct py_caller *c, struct param_set *set, int threads, const struct call *call)
 {
+    void *stream;
+    if (call_stream(c, &stream)) return NULL;
     PyObject *made = call_make_outputs(c, 0, c->noutput, call->dims, call->outputs);
     if (!made) return NULL;
     struct sol_call at = call_at(c, call, threads);
@@ -346,7 +392,11 @@ static PyObject *run_with(struct py_caller *c, struct param_set *set, int thread
     sol_status status;
     at.out_dims = found;
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_run_at(c->net->net, params_of(set), &at);
+    status = call_enter(c, stream);
+    if (!status) {
+        status = sol_net_run_at(c->net->net, params_of(set), &at);
+        call_leave(c);
+    }
     Py_END_ALLOW_THREADS;
     if (!status && !c->nfound) return made;
     PyObject *result = status ? core_raise(status) : varies_found(c, made, found);

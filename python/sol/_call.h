@@ -46,6 +46,10 @@ struct py_caller {
     PyObject *empty;            /* creates an output: empty(*args, **kwargs) */
     PyObject *results;          /* tuple of (args, kwargs) */
     int device_type, device_id; /* DLPack's: where all tensors lie */
+    /* Tensors of a framework's own memory on a device, and a stream in which it is used; NULL: other tensors */
+    struct sol_heap *heap;
+    uint64_t place;   /* of address 0 there */
+    PyObject *stream; /* a function of the device's number: the framework's current stream, as a number */
     int nleaf, nparam, nmode, ninput, noutput;
     struct leaf *leaf;
     struct param *param;
@@ -80,6 +84,13 @@ int call_match_all(struct py_caller *c, struct call *call);
 /* Creates tensors for `n` outputs, from `first` on, and gives the addresses of their data. */
 PyObject *call_make_outputs(struct py_caller *c, int first, int n, const int64_t *dims, void **outputs);
 struct sol_call call_at(const struct py_caller *c, const struct call *call, int threads);
+/* Where the network finds what lies at an address of a tensor. */
+void *call_place(const struct py_caller *c, const struct dl_tensor *t);
+/* The framework's current stream; 0 or -1. */
+int call_stream(const struct py_caller *c, void **out_stream);
+/* Around commands of the network, without the GIL: they are in that stream. */
+sol_status call_enter(const struct py_caller *c, void *stream);
+void call_leave(const struct py_caller *c);
 int call_read_spec(PyObject *row, struct spec *s); /* (code, bits, shape, strides); returns 0 or -1 */
 
 /* _params.c. Allocates room for the parameters of a call. It keeps them alive. */

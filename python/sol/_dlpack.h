@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum { DL_CPU = 1, DL_OTHER = 12 }; /* OTHER: a device that the framework does not know by name */
+enum { DL_CPU = 1 }; /* types of devices; others come from Python */
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_COMPLEX = 5, DL_BOOL = 6 };
 
 struct dl_tensor {

@@ -366,6 +366,22 @@ static PyObject *counts(PyObject *self, PyObject *args)
     return core_heap_counts(h);
 }
 
+static PyObject *heap_counts(PyObject *self, PyObject *args)
+{
+    const char *name;
+    struct sol_heap *h;
+    struct sol_heap_memory m;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
+    sol_status status = sol_heap_open(core.ctx, name, &h);
+    if (!status) status = sol_heap_memory(h, 0, &m);
+    if (status) return core_raise(status);
+    PyObject *counts = core_heap_counts(h), *reserved = PyLong_FromLongLong(m.reserved);
+    if (!counts || !reserved || PyDict_SetItemString(counts, "reserved", reserved)) Py_CLEAR(counts);
+    Py_XDECREF(reserved);
+    return counts;
+}
+
 static PyObject *cache_find(PyObject *self, PyObject *args)
 {
     const char *text;
@@ -394,6 +410,8 @@ static PyObject *cache_keep(PyObject *self, PyObject *args)
 static PyMethodDef functions[] = {
     {"cache_find", cache_find, METH_VARARGS, "cache_find(text) -> bytes or None: what was kept for this text"},
     {"cache_keep", cache_keep, METH_VARARGS, "cache_keep(text, data): keeps code that was made from a text"},
+    {"heap_counts", heap_counts, METH_VARARGS,
+     "heap_counts(name) -> what a device such as nvidia:0 did, and the bytes that SOL has of it"},
     {"native_begin", begin, METH_VARARGS,
      "native_begin(type, devices, fallbacks, capsule) -> the address of a sol_native; capsule: DLPack's of tensors"},
     {"native_counts", counts, METH_VARARGS, "native_counts(device) -> what the device did: {waits, writes, reads, ..}"},

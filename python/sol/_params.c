@@ -295,7 +295,7 @@ static bool has_moved(const struct py_caller *c, const struct param_set *s)
         struct dl_tensor t;
         if (!as->tensor) continue;
         if (c->api->view(as->tensor, &t)) return PyErr_Clear(), true;
-        if (t.data && (const char *)t.data + t.byte_offset != as->data) return true;
+        if (t.data && call_place(c, &t) != as->data) return true;
     }
     return false;
 }

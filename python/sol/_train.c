@@ -100,12 +100,18 @@ static struct py_saved *new_saved(const struct py_caller *c, const struct call *
 static PyObject *forward_with(struct py_caller *c, struct param_set *set, struct py_saved *saved, int threads,
                               const struct call *call)
 {
+    void *stream;
+    if (call_stream(c, &stream)) return NULL;
     PyObject *made = call_make_outputs(c, 0, c->nforward_out, call->dims, call->outputs);
     if (!made) return NULL;
     const struct sol_call at = call_at(c, call, threads);
     sol_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_forward_at(c->net->net, params_of(set), &at, &saved->saved);
+    status = call_enter(c, stream);
+    if (!status) {
+        status = sol_net_forward_at(c->net->net, params_of(set), &at, &saved->saved);
+        call_leave(c);
+    }
     Py_END_ALLOW_THREADS;
     PyObject *result = status ? core_raise(status) : PyTuple_Pack(2, made, (PyObject *)saved);
     Py_DECREF(made);
@@ -176,7 +182,7 @@ static int place_outputs(const struct py_caller *c, PyObject *outputs, void **ou
         if (!object) return -1;
         if (object == Py_None) continue;
         if (c->api->view(object, &t)) return -1;
-        out[i] = t.data ? (char *)t.data + t.byte_offset : (void *)(uintptr_t)c;
+        out[i] = call_place(c, &t);
     }
     return 0;
 }
@@ -199,12 +205,17 @@ static struct param_set *enter_again(struct py_caller *c, const struct py_saved 
 static PyObject *backward_with(struct py_caller *c, struct param_set *set, struct py_saved *saved,
                                const struct sol_backward *b)
 {
-    void **gradients = (void **)b->outputs + c->nforward_out;
+    void **gradients = (void **)b->outputs + c->nforward_out, *stream;
+    if (call_stream(c, &stream)) return NULL;
     PyObject *made = call_make_outputs(c, c->nforward_out, c->noutput - c->nforward_out, saved->dims, gradients);
     if (!made) return NULL;
     sol_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_backward(c->net->net, params_of(set), saved->saved, b);
+    status = call_enter(c, stream);
+    if (!status) {
+        status = sol_net_backward(c->net->net, params_of(set), saved->saved, b);
+        call_leave(c);
+    }
     Py_END_ALLOW_THREADS;
     if (!status) return made;
     Py_DECREF(made);

@@ -20,6 +20,7 @@ typedef uint64_t cu_memory;
 struct cuda_blas;
 
 enum { CUDA_SUCCESS = 0, CUDA_INVALID_VALUE = 1, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_FOUND = 500, CUDA_NOT_READY = 600 };
+enum { CUDA_CAPTURE_IMPLICIT = 906 }; /* of the default stream, while one that waits for it is captured */
 enum {
     CUDA_GROUP_ITEMS = 1,
     CUDA_GROUP_BYTES = 8,
@@ -55,6 +56,8 @@ enum {
     X(MemoryFree, "cuMemGetInfo_v2", (size_t * free, size_t * all))                                                  \
     X(Alloc, "cuMemAlloc_v2", (cu_memory *, size_t))                                                                 \
     X(Free, "cuMemFree_v2", (cu_memory))                                                                             \
+    X(HostAlloc, "cuMemAllocHost_v2", (void **, size_t))                                                             \
+    X(HostFree, "cuMemFreeHost", (void *))                                                                           \
     X(Load, "cuModuleLoadData", (cu_module *, const void *))                                                         \
     X(Unload, "cuModuleUnload", (cu_module))                                                                         \
     X(Find, "cuModuleGetFunction", (cu_function *, cu_module, const char *))                                         \
@@ -64,6 +67,8 @@ enum {
     X(StreamCreate, "cuStreamCreate", (cu_stream *, unsigned flags))                                                 \
     X(StreamDestroy, "cuStreamDestroy_v2", (cu_stream))                                                              \
     X(StreamWait, "cuStreamSynchronize", (cu_stream))                                                                \
+    X(StreamAfter, "cuStreamWaitEvent", (cu_stream, cu_event, unsigned flags))                                       \
+    X(IsCapturing, "cuStreamIsCapturing", (cu_stream, int *out_status))                                              \
     X(EventCreate, "cuEventCreate", (cu_event *, unsigned flags))                                                    \
     X(EventDestroy, "cuEventDestroy_v2", (cu_event))                                                                 \
     X(EventRecord, "cuEventRecord", (cu_event, cu_stream))                                                           \

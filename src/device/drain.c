@@ -152,11 +152,7 @@ void queue_complete_sent(struct queue *q)
         complete(q, e);
     }
     q->sent_last = &q->sent;
-    for (struct entry *e; (e = q->later);) {
-        q->later = e->next;
-        memory_drop(q->dev, e->c.to);
-        complete(q, e);
-    }
+    memory_join(q->dev, &q->pool);
 }
 
 static const struct entry *sent_with(const struct queue *q, int64_t ticket)
@@ -164,6 +160,25 @@ static const struct entry *sent_with(const struct queue *q, int64_t ticket)
     const struct entry *e = q->sent;
     while (e && e->ticket != ticket) e = e->next;
     return e;
+}
+
+/* Asked once a flush, about what an earlier one submitted: that has often ended by now, and the answer costs a query. */
+void queue_retire(struct queue *q)
+{
+    struct sol_failure why = failure_new();
+    sol_status status = SOL_OK;
+    int done = 1;
+    if (q->threaded || !q->sent || q->hung) return;
+    if (q->asked) status = q->dev->type->poll(q->stream, q->asked, 0, &done, &why);
+    if (status) fail(q, sent_with(q, why.ticket), status, &why);
+    if (status || !done) return;
+    while (q->sent && q->sent->ticket <= q->asked) {
+        struct entry *e = q->sent;
+        q->sent = e->next;
+        complete(q, e);
+    }
+    if (!q->sent) q->sent_last = &q->sent;
+    q->asked = q->ticket;
 }
 
 /* Waits until the device has done what was submitted. */
@@ -231,23 +246,18 @@ static void execute(struct queue *q, struct entry *e)
 {
     struct sol_failure why = failure_new();
     sol_status status = SOL_OK;
-    if (e->c.kind == SOL_COMMAND_FREE && q->sent) {
-        e->next = q->later;
-        q->later = e;
-        return;
-    }
     if (e->c.kind == SOL_COMMAND_HOST || e->c.kind == SOL_COMMAND_SIGNAL) queue_finish(q);
     const bool failed = queue_failed(q);
     switch ((enum sol_command_kind)e->c.kind) {
     case SOL_COMMAND_ALLOC:
-        if (!failed) status = memory_back(q->dev, e->c.to, &why);
-        if (status == SOL_ERR_NOMEM && q->later) { /* what is freed in front of it */
+        if (!failed) status = memory_back(q->dev, e->c.to, &q->pool, &why);
+        if (status == SOL_ERR_NOMEM && q->sent) { /* what is freed in front of it */
             queue_finish(q);
             why = failure_new();
-            status = queue_failed(q) ? SOL_OK : memory_back(q->dev, e->c.to, &why);
+            status = queue_failed(q) ? SOL_OK : memory_back(q->dev, e->c.to, NULL, &why);
         }
         break;
-    case SOL_COMMAND_FREE: memory_drop(q->dev, e->c.to); break;
+    case SOL_COMMAND_FREE: memory_drop(q->dev, e->c.to, q->sent ? &q->pool : NULL); break;
     case SOL_COMMAND_HOST:
         if (!failed) e->c.call(e->c.user);
         break;

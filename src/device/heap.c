@@ -5,17 +5,19 @@
 #include "device/inside.h"
 #include "rt/rt.h"
 
-/* What may be under way before the host waits: bytes of copies of its data, bytes of memory whose free is to come, and
- * commands. So loops that never read need a bounded amount of memory. */
+/* What may be under way before the host waits: bytes of copies of its data, bytes of memory whose free is to come where
+ * the queue has a thread (otherwise the next commands have that memory at once), and commands. So loops that never read
+ * need a bounded amount of memory. */
 #define MOST_BYTES (INT64_C(256) << 20)
 enum { MOST_COMMANDS = 1 << 16, MOST_ENDINGS = 64 };
 
 struct sol_heap {
     struct dev *dev;
     struct queue *q;
-    struct lock lock;                /* for all below, and for the queue */
-    int64_t staged, freed, commands; /* since the last wait */
-    int64_t failures;                /* reported so far */
+    struct lock turn;      /* of threads whose streams the queue follows, each for a part of its commands */
+    struct lock lock;      /* for all below, and for the queue */
+    int64_t staged, freed; /* since the last wait */
+    int64_t failures;      /* reported so far */
     struct heap_ending *endings;     /* oldest first */
 };
 
@@ -36,6 +38,7 @@ sol_status dev_heap(struct dev *dev, struct sol_heap **out_h)
         if (status) {
             ctx_free(dev->ctx, h);
         } else {
+            lock_init(&h->turn);
             lock_init(&h->lock);
             lock_take(&dev->lock, NULL, NULL);
             dev->heap = h;
@@ -60,7 +63,7 @@ void heap_end(struct dev *dev)
 void heap_free(struct dev *dev)
 {
     struct sol_heap *h = dev->heap;
-    if (h) lock_destroy(&h->lock);
+    if (h) lock_destroy(&h->turn), lock_destroy(&h->lock);
     ctx_free(dev->ctx, h);
 }
 
@@ -112,14 +115,15 @@ static void end_some(struct sol_heap *h)
 static sol_status heap_give(struct sol_heap *h, sol_status status, const char *what, struct sol_failure *out_failure)
 {
     if (status) what = "a failure";
-    if (!what && ++h->commands > MOST_COMMANDS) what = "many commands";
+    if (!what && queue_under_way(h->q) > MOST_COMMANDS) what = "many commands";
     if (what) {
         const sol_status waited = queue_wait_for(h->q, what, out_failure);
         if (!status) status = waited;
-        h->staged = h->freed = h->commands = 0;
+        h->staged = h->freed = 0;
         h->failures += status != SOL_OK;
     } else {
         queue_flush(h->q);
+        queue_retire(h->q);
     }
     const bool ends = what && h->endings;
     lock_give(&h->lock);
@@ -177,7 +181,6 @@ sol_status heap_add(struct sol_heap *h, const struct sol_command *c)
     struct queue *q = heap_enter(h);
     const sol_status status = c->kind == SOL_COMMAND_WRITE ? queue_add_copied(q, c) : queue_add(q, c);
     if (status) return heap_leave(h, status, NULL);
-    h->commands++;
     lock_give(&h->lock); /* heap_flush lets the device begin */
     return SOL_OK;
 }
@@ -194,7 +197,35 @@ void heap_flush(struct sol_heap *h)
 {
     struct queue *q = heap_enter(h);
     queue_flush(q);
+    queue_retire(q);
     lock_give(&h->lock);
+}
+
+sol_status sol_heap_follow(struct sol_heap *h, void *stream)
+{
+    TRY(dev_check_process(h->dev));
+    if (stream && h->dev->type->features & SOL_DEVICE_SYNCHRONOUS)
+        return ctx_fail(h->dev->ctx, SOL_ERR_UNSUPPORTED, "device %s: it has no streams that a framework could give",
+                        h->dev->name);
+    struct queue *q = heap_enter(h);
+    const sol_status status = queue_follow(q, stream);
+    h->failures += status != SOL_OK;
+    lock_give(&h->lock);
+    return status;
+}
+
+sol_status sol_heap_enter(struct sol_heap *h, void *stream)
+{
+    TRY(dev_check_process(h->dev)); /* nobody would give the parent's lock */
+    lock_take(&h->turn, NULL, NULL);
+    const sol_status status = sol_heap_follow(h, stream);
+    if (status) lock_give(&h->turn);
+    return status;
+}
+
+void sol_heap_leave(struct sol_heap *h)
+{
+    lock_give(&h->turn);
 }
 
 /* -- memory */
@@ -203,10 +234,11 @@ void heap_flush(struct sol_heap *h)
  * have to report. NULL: nothing. */
 static const char *needed(struct sol_heap *h)
 {
-    heap_enter(h);
-    const char *what = h->freed > MOST_BYTES         ? "memory that is to be freed"
-                       : h->commands > MOST_COMMANDS ? "many commands"
-                                                     : NULL;
+    const bool later = h->dev->type->features & SOL_DEVICE_SYNCHRONOUS;
+    struct queue *q = heap_enter(h);
+    const char *what = later && h->freed > MOST_BYTES         ? "memory that is to be freed"
+                       : queue_under_way(q) > MOST_COMMANDS ? "many commands"
+                                                            : NULL;
     lock_give(&h->lock);
     return what || !dev_hangs(h->dev) ? what : "a device that hangs";
 }
@@ -217,10 +249,10 @@ sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p)
     TRY(dev_check_process(h->dev));
     const char *what = needed(h);
     if (what) TRY(heap_wait(h, what, NULL));
-    sol_status status = dev_alloc(h->dev, bytes, out_p);
-    if (status == SOL_ERR_NOMEM) { /* memory whose free is still to come */
+    sol_status status = memory_alloc(h->dev, queue_pool(h->q), bytes, out_p);
+    if (status == SOL_ERR_NOMEM) { /* memory whose free is still to come, or that is in the queue's pool */
         TRY(heap_wait(h, "memory, because there was none", NULL));
-        status = dev_alloc(h->dev, bytes, out_p);
+        status = memory_alloc(h->dev, queue_pool(h->q), bytes, out_p);
     }
     if (status) return status;
     struct entry *e = queue_entry_free(h->dev, *out_p);
@@ -233,44 +265,20 @@ sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p)
     return SOL_OK;
 }
 
-sol_status sol_heap_adopt(struct sol_heap *h, uint64_t address, int64_t bytes, uint64_t *out_p)
+sol_status sol_heap_place(struct sol_heap *h, uint64_t address, uint64_t *out_p)
 {
-    *out_p = 0;
-    TRY(dev_check_process(h->dev));
-    if (!(h->dev->type->features & SOL_DEVICE_ADDRESSES))
-        return ctx_fail(h->dev->ctx, SOL_ERR_UNSUPPORTED,
-                        "device %s: memory of a framework cannot be adopted: its addresses are known to SOL alone",
-                        h->dev->name);
-    struct entry *e;
-    TRY(memory_adopt(h->dev, address, bytes, out_p));
-    e = queue_entry_free(h->dev, *out_p);
-    if (e) {
-        memory_keep_free(h->dev, *out_p, e);
-        return SOL_OK;
-    }
-    memory_drop(h->dev, *out_p);
-    *out_p = 0;
-    return ctx_fail(h->dev->ctx, SOL_ERR_NOMEM, "device %s: out of memory: a command", h->dev->name);
-}
-
-sol_status sol_heap_follow(struct sol_heap *h, void *stream)
-{
-    TRY(dev_check_process(h->dev));
-    if (stream && h->dev->type->features & SOL_DEVICE_SYNCHRONOUS)
-        return ctx_fail(h->dev->ctx, SOL_ERR_UNSUPPORTED, "device %s: it has no streams that a framework could give",
-                        h->dev->name);
-    struct queue *q = heap_enter(h);
-    const sol_status status = queue_follow(q, stream);
-    lock_give(&h->lock);
-    return status;
+    *out_p = SOL_PTR_FOREIGN | address;
+    if (h->dev->type->features & SOL_DEVICE_ADDRESSES) return SOL_OK;
+    return ctx_fail(h->dev->ctx, SOL_ERR_UNSUPPORTED,
+                    "device %s: memory of a framework has no place here: this device's addresses are known to SOL alone",
+                    h->dev->name);
 }
 
 void sol_heap_free(struct sol_heap *h, uint64_t p)
 {
-    if (!p || h->dev->forks != rt_forks()) return;
+    if (!p || p & SOL_PTR_FOREIGN || h->dev->forks != rt_forks()) return;
     struct queue *q = heap_enter(h);
     h->freed += memory_bytes(h->dev, p);
-    h->commands++;
     queue_free(q, p);
     queue_flush(q);
     lock_give(&h->lock);

@@ -48,15 +48,17 @@ struct allocation { /* what a reference stands for */
     sol_ptr raw;    /* 0: not allocated, or freed */
     int64_t bytes;
     bool used;          /* the reference is taken */
-    bool foreign;       /* the memory is a framework's */
     struct entry *free; /* the command that will free it, made with it, because freeing must not fail */
 };
 enum { POOL_CLASSES = 4 * 64 };
 
-struct spare { /* memory that the pool keeps */
+struct spare { /* memory that a pool keeps */
     struct spare *next;
     sol_ptr raw;
     int64_t bytes;
+};
+struct pool {
+    struct spare *list[POOL_CLASSES]; /* by class of size (memory.c) */
 };
 struct dev {
     struct sol_ctx *ctx;
@@ -75,7 +77,7 @@ struct dev {
     int room;  /* references are indices; 0 is none */
     int *idle; /* references, first in, first out, so that a freed one is not soon in use again */
     int idle_first, idle_n;
-    struct spare *pool[POOL_CLASSES]; /* by class of size (memory.c) */
+    struct pool pool;
     int64_t bytes;
     int64_t reserved, most_reserved; /* bytes that the device gave: those in use and the pool */
     struct queue *queues;            /* idle */
@@ -87,13 +89,15 @@ int64_t dev_limit(const struct dev *dev); /* ns that a command may take (key dev
 /* failure.c: puts in front of a failure's text where it happened: the device, and the step or tensor of the command
  * (NULL: none). */
 void failure_place(struct sol_failure *f, const char *device, const struct sol_command *c);
-/* memory.c. `take` finds a reference; `back` gives memory a reference from the pool or the device; `drop` puts the
- * memory into the pool and frees the reference. */
+/* memory.c. `take` finds a reference; `back` gives memory a reference from a pool or the device; `drop` puts the
+ * memory into a pool and frees the reference. `pool`: of a queue, whose commands may still use what is in it, so that
+ * later commands of this queue alone may; NULL: that of the device. */
 sol_status memory_take(struct dev *dev, int64_t bytes, sol_ptr *out_p);
-/* Gives memory of a framework a reference. */
-sol_status memory_adopt(struct dev *dev, sol_ptr raw, int64_t bytes, sol_ptr *out_p);
-sol_status memory_back(struct dev *dev, sol_ptr p, struct sol_failure *out_why);
-void memory_drop(struct dev *dev, sol_ptr p);
+sol_status memory_back(struct dev *dev, sol_ptr p, struct pool *pool, struct sol_failure *out_why);
+void memory_drop(struct dev *dev, sol_ptr p, struct pool *pool);
+void memory_join(struct dev *dev, struct pool *pool); /* no command uses what is in the pool of a queue */
+/* dev_alloc for commands of the queue with this pool. */
+sol_status memory_alloc(struct dev *dev, struct pool *pool, int64_t bytes, sol_ptr *out_p);
 int64_t memory_bytes(struct dev *dev, sol_ptr p);
 /* The command that will free it; 0 bytes, or NULL: `p` is no memory of the device. */
 void memory_keep_free(struct dev *dev, sol_ptr p, struct entry *e);
@@ -114,8 +118,11 @@ struct queue *queue_next(struct queue *q); /* of a list */
 bool queue_hangs(struct queue *q);
 /* If the device has ended a hang that a wait has reported, the queue works again. */
 void queue_mend(struct queue *q);
-/* Waits, and goes on in a stream of a framework; NULL: in one of its own. The caller has taken the queue. */
+/* Goes on in a stream of a framework; NULL: in one of its own. The caller has taken the queue. */
 sol_status queue_follow(struct queue *q, void *foreign);
+void queue_retire(struct queue *q);         /* ends what the device has done by now, without waiting */
+struct pool *queue_pool(struct queue *q);   /* memory that its later commands may use */
+int64_t queue_under_way(struct queue *q);   /* entries that are not known to be done */
 int64_t queue_mark(struct queue *q);               /* of what was appended so far */
 bool queue_reached(struct queue *q, int64_t mark); /* that is done */
 /* Fails while the device has not ended what hangs. Afterwards its queues are used again. */

@@ -1,6 +1,7 @@
 /* Memory of a device by virtual pointers: a reference and an offset. A reference is given out at once; the command that
  * allocates comes later, and other commands find the memory when they are submitted. Freed memory stays in a pool,
- * which is emptied when the device has no memory left. */
+ * which is emptied when the device has no memory left. What commands of a queue may still use is in a pool of that
+ * queue: its own later commands can have it at once, because they come behind. */
 #include <string.h>
 
 #include "device/inside.h"
@@ -64,14 +65,14 @@ static int class_of(int64_t bytes)
     return 4 * log2 + (int)(n >> (log2 - 2) & 3);
 }
 
-/* Takes memory out of the pool that is not much larger. */
-static struct spare *from_pool(struct dev *dev, int64_t bytes)
+/* Takes memory out of a pool that is not much larger. */
+static struct spare *from_pool(struct dev *dev, struct pool *pool, int64_t bytes)
 {
     const int64_t most = bytes + bytes / 4;
     struct spare *found = NULL;
     lock_take(&dev->lock, NULL, NULL);
     for (int k = class_of(bytes); k <= class_of(most) && !found; k++)
-        for (struct spare **s = &dev->pool[k]; *s; s = &(*s)->next)
+        for (struct spare **s = &pool->list[k]; *s; s = &(*s)->next)
             if ((*s)->bytes >= bytes && (*s)->bytes <= most) {
                 found = *s;
                 *s = found->next;
@@ -93,8 +94,8 @@ void memory_empty_pool(struct dev *dev)
 {
     for (int k = 0; k < POOL_CLASSES; k++) {
         lock_take(&dev->lock, NULL, NULL);
-        struct spare *list = dev->pool[k];
-        dev->pool[k] = NULL;
+        struct spare *list = dev->pool.list[k];
+        dev->pool.list[k] = NULL;
         lock_give(&dev->lock);
         for (struct spare *s = list, *next; s; s = next) {
             next = s->next;
@@ -127,11 +128,12 @@ int64_t memory_bytes(struct dev *dev, sol_ptr p)
     return bytes;
 }
 
-sol_status memory_back(struct dev *dev, sol_ptr p, struct sol_failure *out_why)
+sol_status memory_back(struct dev *dev, sol_ptr p, struct pool *pool, struct sol_failure *out_why)
 {
     sol_ptr raw = 0;
     int64_t bytes = memory_bytes(dev, p);
-    struct spare *spare = from_pool(dev, bytes);
+    struct spare *spare = pool ? from_pool(dev, pool, bytes) : NULL;
+    if (!spare) spare = from_pool(dev, &dev->pool, bytes);
     if (spare) {
         raw = spare->raw;
         bytes = spare->bytes;
@@ -168,17 +170,19 @@ struct entry *memory_take_free(struct dev *dev, sol_ptr p)
     return e;
 }
 
-sol_status memory_adopt(struct dev *dev, sol_ptr raw, int64_t bytes, sol_ptr *out_p)
+void memory_join(struct dev *dev, struct pool *pool)
 {
-    TRY(memory_take(dev, bytes, out_p));
     lock_take(&dev->lock, NULL, NULL);
-    dev->memory[reference_of(*out_p)].raw = raw;
-    dev->memory[reference_of(*out_p)].foreign = true;
+    for (int k = 0; k < POOL_CLASSES; k++)
+        for (struct spare *s; (s = pool->list[k]);) {
+            pool->list[k] = s->next;
+            s->next = dev->pool.list[k];
+            dev->pool.list[k] = s;
+        }
     lock_give(&dev->lock);
-    return SOL_OK;
 }
 
-void memory_drop(struct dev *dev, sol_ptr p)
+void memory_drop(struct dev *dev, sol_ptr p, struct pool *pool)
 {
     struct spare *spare = ctx_try(dev->ctx, sizeof *spare);
     lock_take(&dev->lock, NULL, NULL);
@@ -186,19 +190,18 @@ void memory_drop(struct dev *dev, sol_ptr p)
     const struct allocation m = dev->memory[i];
     dev->memory[i] = (struct allocation){0};
     dev->idle[(dev->idle_first + dev->idle_n++) % dev->room] = i;
-    const bool ours = m.raw && !m.foreign;
-    if (ours) dev->bytes -= m.bytes;
-    if (ours && spare) {
-        struct spare **pool = &dev->pool[class_of(m.bytes)];
-        *spare = (struct spare){*pool, m.raw, m.bytes};
-        *pool = spare;
+    if (m.raw) dev->bytes -= m.bytes;
+    if (m.raw && spare) {
+        struct spare **list = &(pool ? pool : &dev->pool)->list[class_of(m.bytes)];
+        *spare = (struct spare){*list, m.raw, m.bytes};
+        *list = spare;
     }
     lock_give(&dev->lock);
-    if (!ours) ctx_free(dev->ctx, spare);
-    if (ours && !spare) to_device(dev, m.raw, m.bytes);
+    if (!m.raw) ctx_free(dev->ctx, spare);
+    if (m.raw && !spare) to_device(dev, m.raw, m.bytes);
 }
 
-sol_status dev_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_p)
+sol_status memory_alloc(struct dev *dev, struct pool *pool, int64_t bytes, sol_ptr *out_p)
 {
     struct sol_failure why = failure_new();
     sol_ptr p;
@@ -206,25 +209,31 @@ sol_status dev_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_p)
     TRY(dev_check_process(dev));
     TRY(queue_check_hanging(dev));
     TRY(memory_take(dev, bytes, &p));
-    const sol_status status = memory_back(dev, p, &why);
+    const sol_status status = memory_back(dev, p, pool, &why);
     if (!status) {
         *out_p = p;
         return SOL_OK;
     }
-    memory_drop(dev, p);
+    memory_drop(dev, p, NULL);
     failure_report(dev->ctx, status, &why);
     return ctx_where(dev->ctx, status, "device %s: ", dev->name);
 }
 
+sol_status dev_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_p)
+{
+    return memory_alloc(dev, NULL, bytes, out_p);
+}
+
 void dev_free(struct dev *dev, sol_ptr p)
 {
-    if (p && dev->forks == rt_forks()) memory_drop(dev, p);
+    if (p && dev->forks == rt_forks()) memory_drop(dev, p, NULL);
 }
 
 sol_status memory_resolve(struct dev *dev, sol_ptr p, int64_t bytes, sol_ptr *out_raw, struct sol_failure *out_why)
 {
+    *out_raw = p & ~SOL_PTR_FOREIGN;
+    if (!p || p & SOL_PTR_FOREIGN) return SOL_OK;
     *out_raw = 0;
-    if (!p) return SOL_OK;
     const int i = reference_of(p);
     const int64_t offset = (int64_t)(p & OFFSET_MASK) - ORIGIN;
     lock_take(&dev->lock, NULL, NULL);
@@ -244,7 +253,7 @@ void memory_free_all(struct dev *dev)
 {
     memory_empty_pool(dev);
     for (int i = 1; i < dev->room; i++) {
-        if (dev->memory[i].raw && !dev->memory[i].foreign) dev->type->free(dev->device, dev->memory[i].raw);
+        if (dev->memory[i].raw) dev->type->free(dev->device, dev->memory[i].raw);
         ctx_free(dev->ctx, dev->memory[i].free);
     }
     ctx_free(dev->ctx, dev->memory);

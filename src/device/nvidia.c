@@ -1,7 +1,8 @@
 /* NVIDIA's graphics cards by their driver, in the primary context of a device, which other users of CUDA in the process
- * share. Each stream is one of the driver, or a framework's; an event behind each submit says when it is done. The
- * driver reports that a kernel failed for the whole context and not for a command, so a failure names the commands
- * between two events; with the option nvidia.sync=1 each command is waited for. */
+ * share. Each stream is one of the driver, or a framework's; an event behind each submit says when it is done. Small
+ * reads, such as what kernels report, go through page-locked memory: for other memory the driver waits. The driver
+ * reports that a kernel failed for the whole context and not for a command, so a failure names the commands between two
+ * events; with the option nvidia.sync=1 each command is waited for. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,10 +36,18 @@ struct pending { /* all commands from the one behind the last of these */
     cu_event begin, end; /* begin: of the command whose time is asked for; or NULL */
     const char *first, *last;
 };
+enum { SLOTS = 1024, SLOT_BYTES = 64 };
+struct small_read { /* in a slot */
+    int64_t ticket;
+    void *host;
+    size_t bytes;
+};
 struct sol_stream {
     struct sol_device *device;
-    cu_stream stream;
-    bool own;
+    cu_stream stream, own; /* own: made by SOL; NULL: none */
+    char *slots;           /* page-locked; NULL: none yet */
+    struct small_read reads[SLOTS];
+    int64_t nread, nread_done;  /* so far; read i has slot i % SLOTS */
     struct cuda_graphs *graphs; /* NULL: none */
     struct cuda_blas *blas;
     int64_t ticket, done;
@@ -299,11 +308,10 @@ static sol_status nvidia_queue(struct sol_device *d, void *foreign, struct sol_s
     *out_stream = NULL;
     if (!s) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
     s->device = d;
-    s->own = !foreign;
-    s->stream = foreign;
     enter(d);
-    if (s->own) error = d->cuda.StreamCreate(&s->stream, CUDA_STREAM_NON_BLOCKING);
+    if (!foreign) error = d->cuda.StreamCreate(&s->own, CUDA_STREAM_NON_BLOCKING);
     leave(d);
+    s->stream = foreign ? foreign : s->own;
     s->blas = blas_make(&d->cuda, d->host);
     if (!error && d->graphs) s->graphs = graphs_make(&d->cuda, s->blas);
     if (error) {
@@ -326,7 +334,8 @@ static void nvidia_unqueue(struct sol_stream *s)
     for (int i = 0; i < s->nspare; i++) cuda->EventDestroy(s->spare[i]);
     graphs_free(s->graphs);
     blas_free(s->blas);
-    if (s->own) cuda->StreamDestroy(s->stream);
+    if (s->own) cuda->StreamDestroy(s->own);
+    if (s->slots) cuda->HostFree(s->slots);
     leave(s->device);
     free(s->pending);
     free(s->spare);
@@ -378,6 +387,37 @@ int nvidia_enqueue(const struct cuda *cuda, struct cuda_blas *blas, cu_stream st
     }
 }
 
+/* A small read that comes next, into a slot. Larger ones, and those for which there is none, are for the driver. */
+static struct sol_command read_of(struct sol_stream *s, const struct sol_command *c)
+{
+    struct sol_command read = *c;
+    if (c->kind != SOL_COMMAND_READ || c->bytes > SLOT_BYTES || s->nread - s->nread_done == SLOTS) return read;
+    void *slots = s->slots;
+    if (!slots && s->device->cuda.HostAlloc(&slots, SLOTS * SLOT_BYTES)) return read;
+    s->slots = slots;
+    read.host = s->slots + s->nread % SLOTS * SLOT_BYTES;
+    return read;
+}
+
+/* What small reads up to this ticket have read goes where it belongs. */
+static void deliver(struct sol_stream *s, int64_t ticket)
+{
+    for (; s->nread_done < s->nread && s->reads[s->nread_done % SLOTS].ticket <= ticket; s->nread_done++) {
+        const int64_t i = s->nread_done % SLOTS;
+        memcpy(s->reads[i].host, s->slots + i * SLOT_BYTES, s->reads[i].bytes);
+    }
+}
+
+/* Appends one command. */
+static int enqueue(struct sol_stream *s, const struct sol_command *c)
+{
+    const struct sol_command read = read_of(s, c);
+    const int error = nvidia_enqueue(&s->device->cuda, s->blas, s->stream, &read);
+    if (!error && read.host != c->host)
+        s->reads[s->nread++ % SLOTS] = (struct small_read){s->ticket + 1, c->host, (size_t)c->bytes};
+    return error;
+}
+
 /* Records an event, one of those that are not in use. */
 static int mark(struct sol_stream *s, cu_event *out)
 {
@@ -423,7 +463,7 @@ static int append(struct sol_stream *s, int n, const struct sol_command *c, cons
     if (!error && c->ns) error = mark(s, &p.begin);
     *out_taken = 0;
     if (!error) error = graphs_submit(s->graphs, s->stream, atomic_load(&d->unloads), n, c, out_taken);
-    if (!error && !*out_taken) error = nvidia_enqueue(&d->cuda, s->blas, s->stream, c);
+    if (!error && !*out_taken) error = enqueue(s, c);
     *out_taken = MAX(*out_taken, 1);
     p.last = label_of(&c[*out_taken - 1]);
     if (!error && d->sync) error = d->cuda.StreamWait(s->stream);
@@ -485,7 +525,10 @@ static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_co
 static void retire(struct sol_stream *s, const struct pending *p, int error)
 {
     float ms = 0;
-    if (error) broken(s, p, error);
+    if (error)
+        broken(s, p, error);
+    else
+        deliver(s, p->ticket);
     if (p->ns && !error && !s->device->cuda.EventElapsed(&ms, p->begin, p->end)) *p->ns = (int64_t)((double)ms * 1e6);
     if (p->begin) s->spare[s->nspare++] = p->begin;
     s->spare[s->nspare++] = p->end;
@@ -512,6 +555,29 @@ static sol_status nvidia_poll(struct sol_stream *s, int64_t ticket, int wait, in
     return s->status;
 }
 
+static sol_status nvidia_follow(struct sol_stream *s, void *foreign, struct sol_failure *out_why)
+{
+    const struct cuda *cuda = &s->device->cuda;
+    cu_stream to = foreign;
+    int captures = 0, error = CUDA_SUCCESS;
+    enter(s->device);
+    if (!to && !s->own) error = cuda->StreamCreate(&s->own, CUDA_STREAM_NON_BLOCKING);
+    if (to) error = cuda->IsCapturing(to, &captures);
+    if (!to) to = s->own;
+    if (!error && !captures && to != s->stream && s->npending) /* behind the last command */
+        error = cuda->StreamAfter(to, s->pending[s->npending - 1].end, 0);
+    leave(s->device);
+    if (captures || error == CUDA_CAPTURE_IMPLICIT)
+        return failure_set(
+            out_why, SOL_ERR_UNSUPPORTED,
+            "CUDA: the current stream is captured into a graph (torch.cuda.graph): not supported, because "
+            "the graph would use memory that SOL reuses; call the network outside of the capture: each "
+            "call is one launch of a graph of SOL's own");
+    if (error) return fail(cuda, out_why, error, "another stream", NULL);
+    s->stream = to;
+    return SOL_OK;
+}
+
 const struct sol_device_type nvidia_type = {
     .size = sizeof nvidia_type,
     .version = SOL_DEVICE_VERSION,
@@ -533,4 +599,5 @@ const struct sol_device_type nvidia_type = {
     .unqueue = nvidia_unqueue,
     .submit = nvidia_submit,
     .poll = nvidia_poll,
+    .follow = nvidia_follow,
 };

@@ -7,7 +7,7 @@
 #include "device/cuda.h"
 #include "device/inside.h"
 
-enum { KEPT = 8, LEAST = 2 /* launches, for which a graph pays off */ };
+enum { KEPT = 32, LEAST = 2 /* launches, for which a graph pays off */ };
 
 struct kept {
     char *text; /* of the sequence; NULL: none */

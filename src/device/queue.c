@@ -13,7 +13,7 @@ static sol_status open_stream(struct queue *q)
 {
     struct sol_failure why = failure_new();
     struct dev *dev = q->dev;
-    q->ticket = 0;
+    q->ticket = q->asked = 0;
     const sol_status status = dev->type->queue(dev->device, q->foreign, &q->stream, &why);
     if (!status) return SOL_OK;
     q->stream = NULL;
@@ -73,6 +73,7 @@ void queue_destroy(struct queue *q)
         pthread_join(q->thread, NULL);
     }
     if (q->stream) q->dev->type->unqueue(q->stream);
+    memory_join(q->dev, &q->pool);
     lock_destroy(&q->lock);
     ctx_free(q->dev->ctx, q);
 }
@@ -173,7 +174,7 @@ sol_status queue_alloc(struct queue *q, int64_t bytes, const char *label, sol_pt
         return SOL_OK;
     }
     ctx_free(dev->ctx, e);
-    memory_drop(dev, p);
+    memory_drop(dev, p, NULL);
     return status;
 }
 
@@ -207,9 +208,26 @@ static void reopen(struct queue *q)
     lock_give(&q->lock);
 }
 
+/* In the stream of before there is everything that was appended so far. */
+static sol_status follow(struct queue *q, void *foreign)
+{
+    struct sol_failure why = failure_new();
+    if (q->foreign != foreign) queue_flush(q);
+    const sol_status status = q->dev->type->follow(q->stream, foreign, &why);
+    if (!status) {
+        q->foreign = foreign;
+        return SOL_OK;
+    }
+    failure_report(q->dev->ctx, status, &why);
+    return ctx_where(q->dev->ctx, status, "device %s: ", q->dev->name);
+}
+
 sol_status queue_follow(struct queue *q, void *foreign)
 {
-    if (q->foreign == foreign) return SOL_OK;
+    TRY(dev_check_process(q->dev));
+    queue_mend(q);
+    if (q->dev->type->follow && q->stream && !queue_failed(q)) return follow(q, foreign);
+    if (q->foreign == foreign && !queue_failed(q)) return SOL_OK;
     TRY(queue_wait_for(q, "another stream", NULL));
     void *const before = q->foreign;
     q->foreign = foreign;
@@ -261,6 +279,19 @@ int64_t queue_mark(struct queue *q)
     const int64_t mark = q->added;
     lock_give(&q->lock);
     return mark;
+}
+
+struct pool *queue_pool(struct queue *q)
+{
+    return &q->pool;
+}
+
+int64_t queue_under_way(struct queue *q)
+{
+    lock_take(&q->lock, NULL, NULL);
+    const int64_t n = q->added - q->done;
+    lock_give(&q->lock);
+    return n;
 }
 
 bool queue_reached(struct queue *q, int64_t mark)

@@ -30,7 +30,8 @@ struct queue {
     void *foreign;                   /* the framework's stream that it is; NULL: SOL's own */
     int64_t ticket;                  /* of the command that was submitted last */
     struct entry *sent, **sent_last; /* submitted, not known to be done; oldest first */
-    struct entry *later;             /* frees of memory that those may use */
+    int64_t asked;                   /* of a command that was submitted, about which retire asks next; 0: none */
+    struct pool pool;                /* memory that was freed and that those may use */
 };
 
 /* drain.c */

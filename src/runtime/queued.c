@@ -422,6 +422,7 @@ static sol_status write_constants(struct sol_net *net)
     TRY(ctx_check(net->ctx));
     if (!total) return SOL_OK;
     TRY(block_make(net, total, "the constants", NULL, &net->constants));
+    if (net->heap) TRY(heap_wait(net->heap, "memory for a network's constants", NULL)); /* another queue writes it */
     char *at = net->constants.at;
     TRY(queue_take(net->parts.dev, &q));
     sol_status status = SOL_OK;

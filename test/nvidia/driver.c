@@ -24,7 +24,7 @@ struct event {
     int64_t recorded, done; /* how often */
     struct timespec at;
 };
-enum kind { WRITE, READ, COPY, FILL, LAUNCH, RECORD, CALL };
+enum kind { WRITE, READ, COPY, FILL, LAUNCH, RECORD, CALL, AFTER };
 struct command {
     struct command *next;
     enum kind kind;
@@ -35,6 +35,7 @@ struct command {
     size_t bytes;
     unsigned char value;
     struct event *event;
+    int64_t records; /* AFTER: how often it was recorded then */
     const struct kernel *kernel;
     void (*call)(const void *facts); /* with `values` */
     struct group group;
@@ -56,6 +57,12 @@ struct module {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for streams and events */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct stream *legacy; /* the default stream, whose handle is 0 or 1 */
+static struct locked {        /* memory that is page-locked */
+    struct locked *next;
+    size_t bytes;
+    char at[];
+} * locked;
 static atomic_int broken;
 static atomic_int_least64_t commands;
 static atomic_long launches, graphs; /* by cuLaunchKernel, outside of a capture, and by cuGraphLaunch */
@@ -95,6 +102,8 @@ static void execute(struct command *c)
     if (c->kind == LAUNCH) items_run(c->kernel, c->group, c->shared, c->parameter, (unsigned)draw);
 }
 
+API int cuStreamCreate(struct stream **out, unsigned flags);
+
 static void *work(void *user)
 {
     struct stream *s = user;
@@ -108,6 +117,7 @@ static void *work(void *user)
         s->first = c->next;
         if (!s->first) s->last = &s->first;
         s->busy = true;
+        while (c->kind == AFTER && c->event->done < c->records) pthread_cond_wait(&changed, &lock);
         pthread_mutex_unlock(&lock);
         execute(c);
         pthread_mutex_lock(&lock);
@@ -140,23 +150,39 @@ static struct command *copy_of(const struct command *what)
     return c;
 }
 
-static int append(struct stream *s, const struct command *what)
+static struct stream *stream_of(struct stream *s)
+{
+    if ((uintptr_t)s > 1) return s;
+    pthread_mutex_lock(&lock);
+    struct stream *found = legacy;
+    pthread_mutex_unlock(&lock);
+    if (found || cuStreamCreate(&found, 0)) return found;
+    pthread_mutex_lock(&lock);
+    if (!legacy) legacy = found;
+    found = legacy;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static int append(struct stream *given, const struct command *what)
 {
     struct command *c = copy_of(what);
+    struct stream *s = stream_of(given);
     if (!s || !c) return INVALID;
     if (s->captures) {
         *s->captured_last = c;
         s->captured_last = &c->next;
-        return c->kind == WRITE || c->kind == READ || c->kind == RECORD ? INVALID : 0;
+        return c->kind == WRITE || c->kind == READ || c->kind >= RECORD ? INVALID : 0;
     }
     atomic_fetch_add(&launches, c->kind == LAUNCH && !in_graph);
-    if (c->kind != RECORD) c->number = atomic_fetch_add(&commands, 1) + 1;
+    if (c->kind < RECORD) c->number = atomic_fetch_add(&commands, 1) + 1;
     if (c->number && c->number == setting("fail_at", 0)) {
         free(c);
         return FAILED;
     }
     pthread_mutex_lock(&lock);
     if (c->kind == RECORD) c->event->recorded++;
+    if (c->kind == AFTER) c->records = c->event->recorded;
     *s->last = c;
     s->last = &c->next;
     pthread_cond_broadcast(&changed);
@@ -199,10 +225,46 @@ API int cuStreamDestroy_v2(struct stream *s)
 API int cuStreamSynchronize(struct stream *s)
 {
     NEEDS_CONTEXT;
+    s = stream_of(s);
     pthread_mutex_lock(&lock);
     while (s->first || s->busy) pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
     return atomic_load(&broken) ? BROKEN : 0;
+}
+
+static bool is_locked(const void *p)
+{
+    pthread_mutex_lock(&lock);
+    const struct locked *l = locked;
+    while (l && ((const char *)p < l->at || (const char *)p >= l->at + l->bytes)) l = l->next;
+    pthread_mutex_unlock(&lock);
+    return l;
+}
+
+API int cuMemAllocHost_v2(void **out, size_t bytes)
+{
+    NEEDS_CONTEXT;
+    struct locked *l = malloc(sizeof *l + bytes);
+    if (!l) return NO_MEMORY;
+    pthread_mutex_lock(&lock);
+    l->bytes = bytes;
+    l->next = locked;
+    locked = l;
+    pthread_mutex_unlock(&lock);
+    *out = l->at;
+    return 0;
+}
+
+API int cuMemFreeHost(void *p)
+{
+    pthread_mutex_lock(&lock);
+    struct locked **at = &locked;
+    while (*at && (*at)->at != p) at = &(*at)->next;
+    struct locked *l = *at;
+    if (l) *at = l->next;
+    pthread_mutex_unlock(&lock);
+    free(l);
+    return l ? 0 : INVALID;
 }
 
 API int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, struct stream *s)
@@ -216,7 +278,8 @@ API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, struct strea
 {
     NEEDS_CONTEXT;
     if (!memory_has(from, bytes)) return INVALID;
-    return append(s, &(struct command){.kind = READ, .from = from, .host = to, .bytes = bytes});
+    const int error = append(s, &(struct command){.kind = READ, .from = from, .host = to, .bytes = bytes});
+    return error || !setting("pageable", 0) || is_locked(to) ? error : cuStreamSynchronize(s);
 }
 
 API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, struct stream *s)
@@ -255,6 +318,14 @@ API int cuStreamBeginCapture_v2(struct stream *s, int mode)
     s->captured = NULL;
     s->captured_last = &s->captured;
     return 0;
+}
+
+API int cuStreamIsCapturing(struct stream *s, int *out)
+{
+    NEEDS_CONTEXT;
+    s = stream_of(s);
+    *out = s && s->captures;
+    return s ? 0 : INVALID;
 }
 
 API int cuStreamEndCapture(struct stream *s, struct command **out)
@@ -351,6 +422,12 @@ API int cuEventSynchronize(struct event *e)
     while (e->done != e->recorded) pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
     return atomic_load(&broken) ? BROKEN : 0;
+}
+
+API int cuStreamWaitEvent(struct stream *s, struct event *e, unsigned flags)
+{
+    NEEDS_CONTEXT;
+    return flags ? INVALID : append(s, &(struct command){.kind = AFTER, .event = e});
 }
 
 API int cuEventElapsedTime(float *out_ms, const struct event *from, const struct event *to)

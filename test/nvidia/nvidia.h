@@ -6,7 +6,8 @@
  * The environment variable SOL_CUDA_DOUBLE has settings: devices=N (1), cc=N (90), memory=BYTES (4000000000), delay=N:
  * most microseconds that a command waits, fail_at=N: command N is rejected, break_at=N: command N breaks the context,
  * as a kernel that accesses foreign memory does, hang_at=N and hang_ms=N: command N takes so long, seed=N, compile=0:
- * code is not compiled, and cannot be loaded. */
+ * code is not compiled, and cannot be loaded, pageable=1: reads to memory that is not page-locked wait, as the
+ * driver's do. */
 #ifndef NVIDIA_H
 #define NVIDIA_H
 

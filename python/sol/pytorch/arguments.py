@@ -42,7 +42,7 @@ def checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
         what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
     elif t.is_nested:
         what = "nested tensors"
-    elif t.device != places.HOST and not places.is_native(t):
+    elif not places.is_known(t.device):
         what = f"tensors on device {t.device}"
     elif t.layout != torch.strided:
         what = f"{str(t.layout).removeprefix('torch.')} tensors"

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 from sol import _core, log
 from sol.host import replaced
 
-from . import function
+from . import function, places
 from .generators import nothing_drawn
 from .problems import LIBRARY, located, user_line
 from .skeleton import model_class, skeleton
@@ -108,7 +108,7 @@ _plain_to = torch.nn.Module.to
 def _to(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
     """`Module.to` in a forward that changes nothing: tensors without data cannot be replaced in a parameter."""
     device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
-    same = device in (None, torch.device("cpu")) and memory_format is None
+    same = places.on_host(device) in (None, places.HOST) and memory_format is None
     tensors = [*module.parameters(), *module.buffers()] if same else []
     if same and all(dtype in (None, t.dtype) or not (t.is_floating_point() or t.is_complex()) for t in tensors):
         return module

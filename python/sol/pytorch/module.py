@@ -116,7 +116,7 @@ class State:
     def call(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's result for these arguments."""
         route, facts = self.route, Facts()
-        if route is not None and not _is_special():
+        if route is not None and not _is_special(route.program.device):
             leaves = route.leaves(args, kwargs)
             if leaves is not None:
                 outputs = self._run(root, route.program, leaves, leaves, facts)
@@ -125,10 +125,12 @@ class State:
         return self._slow(root, args, kwargs, facts)
 
     def _slow(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], facts: Facts) -> Any:
-        if torch.is_autocast_enabled("cpu"):
-            raise _core.UnsupportedError("autocast: not supported; call the model outside of torch.autocast")
         leaves, spec, route = self.canonical(root, args, kwargs)
-        if _is_special() or any(_is_traced(leaf) for leaf in leaves):
+        device = places.first((*leaves, *(o.tensor for o in owned_tensors(root).values())))
+        if places.lowers(device):
+            raise _core.UnsupportedError("autocast: not supported; call the model outside of torch.autocast")
+        places.check_capture(device)
+        if _is_special(device) or any(_is_traced(leaf) for leaf in leaves):
             return eager(root, *args, **kwargs)
         dense = tuple(
             arguments.dense(arguments.checked(i, t)) if isinstance(t, torch.Tensor) else t for i, t in enumerate(leaves)
@@ -561,13 +563,13 @@ def _tracer(root: torch.nn.Module, spec: pytree.TreeSpec, given: Given, wanted: 
 # -- arguments
 
 
-def _is_special() -> bool:
+def _is_special(device: torch.device) -> bool:
     """Whether torch.jit.trace, make_fx or an operator counter records this call, or autocast changes it."""
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None  # torch.func.grad, vmap, jvp
         or torch._C._get_tracing_state() is not None
-        or torch.is_autocast_enabled("cpu")
+        or places.lowers(device)
     )
 
 

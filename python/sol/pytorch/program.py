@@ -222,7 +222,7 @@ class Program:
             results,
             split,
             sizes if sizes[0] else None,
-            -1 if self.device == places.HOST else self.device.index,
+            places.of_caller(self.device),
         )
 
     def _slot(self, p: Parameter) -> tuple[Any, ...]:
@@ -303,7 +303,7 @@ class Program:
     def _ready(self, leaves: tuple[Any, ...], facts: Facts) -> tuple[Any, ...]:
         for copy in self.copies.values():
             copy.refresh()
-        seed = (facts.seed.to(self.device),) if self.translation.random else ()
+        seed = (places.put(facts.seed, self.device),) if self.translation.random else ()
         if not self.hosted.steps:
             return leaves + seed
         if not self.caller.accepts((*leaves, *(example for _, example in self.hosted.inputs), *seed)):
@@ -350,9 +350,9 @@ class Program:
             with torch.no_grad():
                 targets = [self._base(w, leaves, outputs) for w, _ in t.writes]
                 made = [outputs[n] for _, n in t.writes]
-                if self.device == places.HOST:
+                if places.copies_many(self.device):
                     torch._foreach_copy_(targets, made)
-                else:  # PyTorch has that for its own devices only
+                else:
                     for target, value in zip(targets, made, strict=True):
                         target.copy_(value)
         for attributes, key, value in self.effects:
@@ -454,7 +454,7 @@ def _apart(leaves: Sequence[Any]) -> list[Any]:
         if isinstance(leaf, torch.Tensor):
             low, high = _span(leaf)
             others = [_span(o) for o in found if isinstance(o, torch.Tensor)]
-            if places.is_native(leaf) or any(a < high and low < b for a, b in others):
+            if places.is_away(leaf) or any(a < high and low < b for a, b in others):
                 leaf = torch.empty_strided(
                     leaf.shape, leaf.stride(), dtype=leaf.dtype, requires_grad=leaf.requires_grad
                 )

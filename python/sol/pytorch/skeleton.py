@@ -49,7 +49,7 @@ def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: _Copies, ali
             d[name] = type(value)(value)
         elif name == "_modules":
             d[name] = {key: child if child is None else copies[id(child.__dict__)] for key, child in value.items()}
-        elif isinstance(value, torch.Tensor) and places.is_native(value):
+        elif isinstance(value, torch.Tensor) and places.is_away(value):
             d[name] = _alias(value, aliases)
         else:
             d[name] = _renew(value, copies)
@@ -67,7 +67,7 @@ def _alias(t: torch.Tensor | None, aliases: _Aliases) -> torch.Tensor | None:
         with torch.inference_mode(
             t.is_inference()
         ):  # a tensor made in inference mode can be a parameter only in inference mode
-            alias = places.stand_in(t, aliases.memories) if places.is_native(t) else t.detach()
+            alias = places.stand_in(t, aliases.memories) if places.is_away(t) else t.detach()
             made = alias.requires_grad_(t.requires_grad) if plain else torch.nn.Parameter(alias, t.requires_grad)
         aliases[id(t)] = made
     return aliases[id(t)]

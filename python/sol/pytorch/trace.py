@@ -35,7 +35,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import boxes, fake, function, inner, operators, outside, sized_math, state
+from . import boxes, fake, function, inner, operators, outside, places, sized_math, state
 from .captured import Captured
 from .decompose import rule
 from .hooks import computed
@@ -176,6 +176,8 @@ class _Recorder(ProxyTorchDispatchMode):
             raise Unusual(f"{func}{' in autocast' if torch.is_autocast_enabled('cpu') else ''}")
         if func is torch.ops.prim.device.default:
             return func(*args, **kwargs)
+        args = tuple(map(places.on_host, args))
+        kwargs = {key: places.on_host(value) for key, value in kwargs.items()}
         if func in _LIFTS:
             return self._lift(args[0])
         if func in operators.NUMBERS:
