@@ -399,9 +399,9 @@ static PyObject *run_with(struct py_caller *c, struct param_set *set, int thread
     }
     Py_END_ALLOW_THREADS;
     if (!status && !c->nfound) return made;
-    PyObject *result = status ? core_raise(status) : varies_found(c, made, found);
+    PyObject *result = status ? NULL : varies_found(c, made, found);
     Py_DECREF(made);
-    return result;
+    return status ? core_raise(status) : result;
 }
 
 static PyObject *run(struct py_caller *c, int threads, struct call *call)

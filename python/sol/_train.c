@@ -113,9 +113,9 @@ static PyObject *forward_with(struct py_caller *c, struct param_set *set, struct
         call_leave(c);
     }
     Py_END_ALLOW_THREADS;
-    PyObject *result = status ? core_raise(status) : PyTuple_Pack(2, made, (PyObject *)saved);
+    PyObject *result = status ? NULL : PyTuple_Pack(2, made, (PyObject *)saved);
     Py_DECREF(made);
-    return result;
+    return status ? core_raise(status) : result;
 }
 
 static PyObject *forward(struct py_caller *c, int threads, struct call *call)
