@@ -129,7 +129,7 @@ struct framework {
     int (*Push)(void *), (*Create)(void **, unsigned), (*Wait)(void *), (*Destroy)(void *);
     int (*Alloc)(uint64_t *, size_t), (*Free)(uint64_t);
     int (*Write)(uint64_t, const void *, size_t, void *), (*Read)(void *, uint64_t, size_t, void *);
-    void *stream;
+    void *stream, *streams[2];
     uint64_t memory[3];
 };
 
@@ -146,7 +146,8 @@ static struct framework framework_open(void)
     *(void **)&f.Write = function("cuMemcpyHtoDAsync_v2");
     *(void **)&f.Read = function("cuMemcpyDtoHAsync_v2");
     assert_int_equal(f.Push(&context), 0);
-    assert_int_equal(f.Create(&f.stream, 0), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(f.Create(&f.streams[i], 0), 0);
+    f.stream = f.streams[0];
     for (int i = 0; i < 3; i++) assert_int_equal(f.Alloc(&f.memory[i], 256), 0);
     return f;
 }
@@ -169,18 +170,20 @@ static void test_tensors_and_stream_of_a_framework(void **state)
     if (sol_graph_parse(ctx, text, &g) || sol_graph_resident(g, "nvidia:0") || sol_compile(ctx, g, &net) ||
         sol_heap_open(ctx, "nvidia:0", &h) || sol_params_create(net, &params))
         fail_msg("%s", sol_error(ctx));
-    if (sol_heap_follow(h, f.stream)) fail_msg("%s", sol_error(ctx));
     for (int i = 0; i < 30; i++) w[i] = (float)(i % 7 - 3) / 8;
     assert_int_equal(f.Write(f.memory[1], w, sizeof w, f.stream), 0);
     for (int i = 0; i < 3; i++) assert_int_equal(sol_heap_place(h, f.memory[i], &at[i]), SOL_OK);
     assert_int_equal(sol_params_set(params, 0, (void *)(uintptr_t)at[1]), SOL_OK);
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < 24; i++) x[i] = (float)((i + round) % 5 - 2) / 4;
+        f.stream = f.streams[round / 2]; /* the second comes behind the first, for which nobody waits */
         assert_int_equal(f.Write(f.memory[0], x, sizeof x, f.stream), 0);
         sol_heap_counts(h, &before);
+        if (sol_heap_enter(h, f.stream)) fail_msg("%s", sol_error(ctx));
         if (sol_net_run(net, params, (const void *[]){(void *)(uintptr_t)at[0]}, (void *[]){(void *)(uintptr_t)at[2]},
                         1))
             fail_msg("%s", sol_error(ctx));
+        sol_heap_leave(h);
         sol_heap_counts(h, &after);
         assert_true(after.waits == before.waits && after.writes == before.writes && after.copies == before.copies);
         assert_false(round && sol_heap_idle(h)); /* the call has not waited */
@@ -199,12 +202,39 @@ static void test_tensors_and_stream_of_a_framework(void **state)
     assert_int_equal(f.Read(y, f.memory[2], sizeof y, f.stream), 0); /* its memory is still there */
     assert_int_equal(f.Wait(f.stream), 0);
     for (int i = 0; i < 3; i++) assert_int_equal(f.Free(f.memory[i]), 0);
-    assert_int_equal(f.Destroy(f.stream), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(f.Destroy(f.streams[i]), 0);
+}
+
+/* What commands in front of a free may still use, those behind it can have at once. */
+static void test_memory_is_used_again_in_order(void **state)
+{
+    struct sol_heap *h;
+    struct sol_heap_memory first, then;
+    struct sol_heap_counts before, after;
+    char data[1000], read[1000];
+    uint64_t p;
+    (void)state;
+    assert_int_equal(setenv("SOL_CUDA_DOUBLE", "delay=2000", 1), 0);
+    assert_int_equal(sol_config_set(ctx, "device::options", "nvidia.libcuda=" DOUBLE ",nvidia.nvrtc=" DOUBLE), SOL_OK);
+    if (sol_heap_open(ctx, "nvidia:0", &h)) fail_msg("%s", sol_error(ctx));
+    sol_heap_counts(h, &before);
+    for (int i = 0; i < 100; i++) {
+        memset(data, i, sizeof data);
+        assert_int_equal(sol_heap_alloc(h, sizeof data, &p), SOL_OK);
+        assert_int_equal(sol_heap_write(h, p, data, sizeof data), SOL_OK);
+        if (i == 99) assert_int_equal(sol_heap_read(h, read, p, sizeof read), SOL_OK);
+        sol_heap_free(h, p);
+        assert_int_equal(sol_heap_memory(h, 0, i ? &then : &first), SOL_OK);
+    }
+    sol_heap_counts(h, &after);
+    assert_memory_equal(read, data, sizeof data);
+    assert_true(first.reserved == then.reserved && after.waits == before.waits + 1);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_framework_s_stream),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_is_used_again_in_order),
+                                       cmocka_unit_test(test_a_framework_s_stream),
                                        cmocka_unit_test(test_a_rejected_command),
                                        cmocka_unit_test(test_tensors_and_stream_of_a_framework)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);

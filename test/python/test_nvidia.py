@@ -198,6 +198,126 @@ print(q.device, torch.sol.fallbacks())
     assert run_apart(text) == ["sol:0 {}"]
 
 
+# -- tensors of a framework, as PyTorch's on CUDA, in streams of its own
+
+FOREIGN = f"""
+import copy, sys
+sys.path.insert(0, {str(ROOT / "test/python")!r})
+import foreign_device
+there = foreign_device.begin({str(DOUBLE)!r})
+def counts(): return sol._core.heap_counts("nvidia:0")
+def apart(y, exact): return (y.detach().cpu().double() - exact.detach()).abs().max().item()
+"""
+
+
+def run_foreign(text):
+    return run_apart(FOREIGN + text, "delay=500,pageable=1", SOL_LOG_LEVEL="0")
+
+
+@pytest.mark.slow  # each process compiles a file of C++, or finds it in the cache
+def test_training_on_foreign_tensors():
+    """Nothing is copied and nobody waits, although results of PyTorch's optimizer are in the parameters; memory is used again."""
+    text = """
+here = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.BatchNorm1d(16), nn.Linear(16, 4)).train()
+fast = sol.optimize(copy.deepcopy(here).to("sol"))
+here.double()
+steps = [torch.optim.SGD(n.parameters(), 0.1, momentum=0.9) for n in (here, fast)]
+for i in range(8):
+    y = torch.randn(5, 8)
+    for net, step, data in zip((here, fast), steps, (y.double(), y.to("sol"))):
+        step.zero_grad()
+        net(data).square().mean().backward()
+        step.step()
+    if i == 3: before = counts()
+after = counts()
+print([after[k] - before[k] for k in ("waits", "writes", "reserved")])
+print(max(apart(p, q) for p, q in zip(fast.state_dict().values(), here.state_dict().values())) < 1e-5)
+"""
+    assert run_foreign(text) == ["[0, 0, 0]", "True"]
+
+
+@pytest.mark.slow
+def test_streams_of_a_framework():
+    """Calls are in the order of the current stream; another one waits for the device, and not the host."""
+    text = """
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).eval()
+exact, fast = copy.deepcopy(net).double(), sol.optimize(net.to("sol"))
+streams, found = [there.make_stream() for _ in range(3)], []
+with torch.no_grad():
+    fast(torch.randn(5, 8).to("sol"))
+    before = counts()["waits"]
+    for i in range(12):
+        there.stream = streams[i % 3]
+        data = torch.randn(5, 8)
+        given = data.to("sol")
+        found.append((data, fast(given)))
+        given.zero_()  # behind the call
+    print(counts()["waits"] - before)
+    for there.stream in streams: there.synchronize()
+    print(max(apart(y, exact(data.double())) for data, y in found) < 1e-5)
+    there.call("cuStreamBeginCapture_v2", foreign_device.ctypes.c_void_p(there.stream), 2)
+    fast_input = found[0][1].new_empty(5, 8)
+    call(fast_input)
+    there.stream = 1
+    fast.cpu()
+    print(apart(fast(data), exact(data.double())) < 1e-5)
+    fast.to("sol")
+    print(apart(fast(data.to("sol")), exact(data.double())) < 1e-5)
+    call(data)
+"""
+    waits, right, captured, *moved, mixed = run_foreign(text)
+    assert (waits, right, moved) == ("0", "True", ["True", "True"])
+    assert "UnsupportedError" in captured and "captured into a graph" in captured
+    assert "InvalidError" in mixed and "its tensors are on 2 devices" in mixed
+
+
+@pytest.mark.slow
+def test_random_numbers_and_bad_data_of_foreign_tensors():
+    text = """
+drop = sol.optimize(nn.Sequential(nn.Linear(8, 4000), nn.Dropout(0.5)).train().to("sol"))
+made = []
+for seed in (3, 3, 4):
+    torch.manual_seed(seed)
+    made.append(drop(torch.ones(5, 8).to("sol")).cpu())
+print(torch.equal(made[0], made[1]), torch.equal(made[0], made[2]))
+fast = sol.optimize(nn.Embedding(5, 3).eval().to("sol"))
+good, bad = torch.tensor([1, 4]).to("sol"), torch.tensor([1, 5]).to("sol")
+with torch.no_grad():
+    expected = fast(good).cpu()
+    fast(bad)
+    for _ in range(6):
+        there.synchronize()
+        y = call(good)
+    print(torch.equal(y.cpu(), expected))
+"""
+    drawn, bad, right = run_foreign(text)
+    assert (drawn, right) == ("True False", "True")
+    assert "RunError" in bad and "an index is out of range in the data of its call" in bad
+
+
+@pytest.mark.slow
+def test_compile_of_foreign_tensors():
+    """A graph of Dynamo names the device in operators that make tensors."""
+    text = """
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 10), nn.Linear(10, 10)
+    def forward(self, x):
+        y = self.a(x) + torch.arange(10, device=x.device) + torch.zeros(10, device=self.b.bias.device)
+        return torch.softmax(self.b(y), 1)
+net, data = Named(), torch.randn(5, 8)
+exact = copy.deepcopy(net).double()
+made = torch.compile(net.to("sol"), backend="sol", fullgraph=True)
+for _ in range(2):
+    y, z = made(data.to("sol")), exact(data.double())
+    y.square().sum().backward(), z.square().sum().backward()
+print(y.device, apart(y, z) < 1e-5)
+print(max(apart(p.grad, q.grad) for p, q in zip(net.parameters(), exact.parameters())) < 1e-4)
+"""
+    assert run_foreign(text) == ["sol:0 True", "True"]
+
+
 # -- graphs of the driver
 
 
