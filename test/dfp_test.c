@@ -64,6 +64,51 @@ static void test_neon(void **state)
     for (int i = 0; i < COUNT_OF(chosen); i++) assert_true(check_case(ctx, &dfp_solver, &wide_cases[chosen[i]], &tool));
 }
 
+/* The kernel for a case, and the bytes of its first tensor. */
+static struct kernel emitted(struct arena *a, const struct check_case *c, const struct target *t, int64_t *out_bytes)
+{
+    int64_t limits[8] = {0};
+    const struct loops *loops = check_bind(a, c, NULL, limits);
+    if (!loops) fail_msg("%s", sol_error(ctx));
+    struct memory *m = NEW_ARRAY(a, struct memory, loops->tensors.n);
+    *out_bytes = 0;
+    for (int i = 0; i < loops->tensors.n; i++) {
+        struct check_tensor at;
+        check_place(&loops->tensors.at[i], check_word(c->layout, loops->tensors.at[i].name), &m[i], &at);
+        if (!*out_bytes) *out_bytes = at.stored_elements * 4;
+    }
+    const struct cluster cluster = {loops, m, 0};
+    const struct solver_context sc = {.arena = a, .target = t};
+    struct variant v[SOLVER_MAX_VARIANTS];
+    struct kernel k = {0};
+    assert_int_equal(dfp_solver.variants(&sc, &cluster, v), 1);
+    assert_int_equal(solver_emit(&dfp_solver, &sc, &cluster, v, &k), SOL_OK);
+    return k;
+}
+
+/* All work items have work, however short the index variable is along which elements are contiguous. */
+static void test_items_have_work(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shape, *layout;
+        int most; /* elements of an item */
+    } cases[] = {{"16,3,112,112", "x:0231", 3}, {"16,3,112,112", "y:0231", 3}, {"64,512,7,7", "y:0231", 8}};
+    struct target card;
+    assert_int_equal(target_named(ctx, "cuda", &card), SOL_OK);
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        const struct check_case c = {
+            "x[N C P..] -> y[N C P..] | | | y[N C P] = relu(x[N C P])", cases[i].shape, NULL, cases[i].layout, 0, NULL};
+        struct arena *a = arena_create(ctx);
+        int64_t bytes;
+        const struct kernel k = emitted(a, &c, &card, &bytes);
+        const int64_t items = k.step[0].tasks * k.items;
+        if (items * cases[i].most < bytes / 4 || items > bytes / 4 + k.items)
+            fail_msg("%s %s: %lld items", cases[i].shape, cases[i].layout, (long long)items);
+        arena_destroy(a);
+    }
+}
+
 /* However many elements a channel has, no element-wise result of the whole tensor goes through memory. The ReLU is in a
  * step of its own and finds its operand in registers; only values per channel are stored. */
 static void test_map_in_registers(void **state)
@@ -77,22 +122,8 @@ static void test_map_in_registers(void **state)
     for (int i = 0; i < COUNT_OF(shapes); i++) {
         const struct check_case c = {NORM, shapes[i], "e=1e-5", "x:0231 y:0231", 0, NULL};
         struct arena *a = arena_create(ctx);
-        int64_t limits[8] = {0};
-        const struct loops *loops = check_bind(a, &c, NULL, limits);
-        if (!loops) fail_msg("%s", sol_error(ctx));
-        struct memory *m = NEW_ARRAY(a, struct memory, loops->tensors.n);
-        int64_t bytes = 0;
-        for (int t = 0; t < loops->tensors.n; t++) {
-            struct check_tensor at;
-            check_place(&loops->tensors.at[t], check_word(c.layout, loops->tensors.at[t].name), &m[t], &at);
-            if (!bytes) bytes = at.stored_elements * 4;
-        }
-        const struct cluster cluster = {loops, m, 0};
-        const struct solver_context sc = {.arena = a, .target = &v4};
-        struct variant v[SOLVER_MAX_VARIANTS];
-        struct kernel k = {0};
-        assert_int_equal(dfp_solver.variants(&sc, &cluster, v), 1);
-        assert_int_equal(solver_emit(&dfp_solver, &sc, &cluster, v, &k), SOL_OK);
+        int64_t bytes;
+        const struct kernel k = emitted(a, &c, &v4, &bytes);
         const int64_t kept = k.scratch_bytes + (k.nwork ? k.work_bytes[0] : 0);
         if (kept > bytes / 8) fail_msg("%s: keeps %lld of %lld bytes", shapes[i], (long long)kept, (long long)bytes);
         arena_destroy(a);
@@ -101,8 +132,9 @@ static void test_map_in_registers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_common), cmocka_unit_test(test_sse2),
-                                       cmocka_unit_test(test_avx2),   cmocka_unit_test(test_avx512),
-                                       cmocka_unit_test(test_neon),   cmocka_unit_test(test_map_in_registers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_common),         cmocka_unit_test(test_sse2),
+                                       cmocka_unit_test(test_avx2),           cmocka_unit_test(test_avx512),
+                                       cmocka_unit_test(test_neon),           cmocka_unit_test(test_map_in_registers),
+                                       cmocka_unit_test(test_items_have_work)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -233,9 +233,8 @@ static void test_memory_is_used_again_in_order(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_is_used_again_in_order),
-                                       cmocka_unit_test(test_a_framework_s_stream),
-                                       cmocka_unit_test(test_a_rejected_command),
-                                       cmocka_unit_test(test_tensors_and_stream_of_a_framework)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_is_used_again_in_order), cmocka_unit_test(test_a_framework_s_stream),
+        cmocka_unit_test(test_a_rejected_command), cmocka_unit_test(test_tensors_and_stream_of_a_framework)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

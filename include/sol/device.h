@@ -23,8 +23,8 @@ extern "C" {
 
 #define SOL_DEVICE_VERSION 1
 
-/* An address on a device. In commands that SOL submits, it is what `alloc` returned, plus an offset, or with the feature
- * ADDRESSES that of a framework's memory; nobody but the device may dereference it. Elsewhere it is virtual:
+/* An address on a device. In commands that SOL submits, it is what `alloc` returned, plus an offset, or with the
+ * feature ADDRESSES that of a framework's memory; nobody but the device may dereference it. Elsewhere it is virtual:
  * reference << 40 | 2^39 + offset, where the offset may be negative (a flipped view), or SOL_PTR_FOREIGN + address of a
  * framework's memory. 0: none. */
 typedef uint64_t sol_ptr;

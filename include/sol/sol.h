@@ -167,8 +167,9 @@ void sol_heap_free(struct sol_heap *h, uint64_t p); /* when what was called befo
 sol_status sol_heap_place(struct sol_heap *h, uint64_t address, uint64_t *out_p);
 /* The heap's queue goes on in a stream of a framework, such as a CUstream (its default stream is CU_STREAM_LEGACY, 1,
  * and not 0); NULL: in its own. What is called from now on is in the framework's order, between what the framework
- * itself appends to the stream, and behind what the heap was asked for before, for which the host does not wait. Errors:
- * UNSUPPORTED (the device has no streams, or OpenCL; a stream that is captured into a graph), and what failed before. */
+ * itself appends to the stream, and behind what the heap was asked for before, for which the host does not wait.
+ * Errors: UNSUPPORTED (the device has no streams, or OpenCL; a stream that is captured into a graph), and what failed
+ * before. */
 sol_status sol_heap_follow(struct sol_heap *h, void *stream);
 /* The same for one thread until sol_heap_leave: others that enter wait for that. After an error it has not entered. */
 sol_status sol_heap_enter(struct sol_heap *h, void *stream);
@@ -270,12 +271,12 @@ sol_status sol_graph_const(struct sol_graph *g, enum sol_dtype dtype, int ndim, 
 sol_status sol_graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t);
 
 /* The network will take and give tensors that lie on the device "TYPE:INDEX", instead of memory of the host: pointers
- * of inputs, outputs and parameters are places in the device's heap (sol_heap_alloc), converted to pointers, wherever
- * there are elements. Then a run returns before the device has done it. What else happens to these places through the
- * heap happens before or after the run, in the order of the calls, so they may be freed or written at once. An error in
- * the data is reported by a later call of the heap, or of such a network. A run waits for steps of the host, for
- * measurements (key profile), for a callback of sol_on_step, and on devices that launch single kernels (OpenCL). Errors
- * of sol_compile: as sol_heap_open. Errors: NOMEM. */
+ * of inputs, outputs and parameters are places in the device's heap (sol_heap_alloc, sol_heap_place), converted to
+ * pointers, wherever there are elements. Then a run returns before the device has done it. What else happens to these
+ * places through the heap happens before or after the run, in the order of the calls, so they may be freed or written
+ * at once. An error in the data is reported by a later call of the heap, or of such a network. A run waits for steps of
+ * the host, for measurements (key profile), for a callback of sol_on_step, and on devices that launch single kernels
+ * (OpenCL). Errors of sol_compile: as sol_heap_open. Errors: NOMEM. */
 sol_status sol_graph_resident(struct sol_graph *g, const char *device);
 
 struct sol_attr {

@@ -162,7 +162,8 @@ static const struct entry *sent_with(const struct queue *q, int64_t ticket)
     return e;
 }
 
-/* Asked once a flush, about what an earlier one submitted: that has often ended by now, and the answer costs a query. */
+/* Asked once a flush, about what an earlier one submitted: that has often ended by now, and the answer costs a query.
+ */
 void queue_retire(struct queue *q)
 {
     struct sol_failure why = failure_new();

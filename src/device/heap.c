@@ -14,11 +14,11 @@ enum { MOST_COMMANDS = 1 << 16, MOST_ENDINGS = 64 };
 struct sol_heap {
     struct dev *dev;
     struct queue *q;
-    struct lock turn;      /* of threads whose streams the queue follows, each for a part of its commands */
-    struct lock lock;      /* for all below, and for the queue */
-    int64_t staged, freed; /* since the last wait */
-    int64_t failures;      /* reported so far */
-    struct heap_ending *endings;     /* oldest first */
+    struct lock turn;            /* of threads whose streams the queue follows, each for a part of its commands */
+    struct lock lock;            /* for all below, and for the queue */
+    int64_t staged, freed;       /* since the last wait */
+    int64_t failures;            /* reported so far */
+    struct heap_ending *endings; /* oldest first */
 };
 
 /* -- its life */
@@ -236,7 +236,7 @@ static const char *needed(struct sol_heap *h)
 {
     const bool later = h->dev->type->features & SOL_DEVICE_SYNCHRONOUS;
     struct queue *q = heap_enter(h);
-    const char *what = later && h->freed > MOST_BYTES         ? "memory that is to be freed"
+    const char *what = later && h->freed > MOST_BYTES       ? "memory that is to be freed"
                        : queue_under_way(q) > MOST_COMMANDS ? "many commands"
                                                             : NULL;
     lock_give(&h->lock);
@@ -269,9 +269,10 @@ sol_status sol_heap_place(struct sol_heap *h, uint64_t address, uint64_t *out_p)
 {
     *out_p = SOL_PTR_FOREIGN | address;
     if (h->dev->type->features & SOL_DEVICE_ADDRESSES) return SOL_OK;
-    return ctx_fail(h->dev->ctx, SOL_ERR_UNSUPPORTED,
-                    "device %s: memory of a framework has no place here: this device's addresses are known to SOL alone",
-                    h->dev->name);
+    return ctx_fail(
+        h->dev->ctx, SOL_ERR_UNSUPPORTED,
+        "device %s: memory of a framework has no place here: this device's addresses are known to SOL alone",
+        h->dev->name);
 }
 
 void sol_heap_free(struct sol_heap *h, uint64_t p)

@@ -120,9 +120,9 @@ bool queue_hangs(struct queue *q);
 void queue_mend(struct queue *q);
 /* Goes on in a stream of a framework; NULL: in one of its own. The caller has taken the queue. */
 sol_status queue_follow(struct queue *q, void *foreign);
-void queue_retire(struct queue *q);         /* ends what the device has done by now, without waiting */
-struct pool *queue_pool(struct queue *q);   /* memory that its later commands may use */
-int64_t queue_under_way(struct queue *q);   /* entries that are not known to be done */
+void queue_retire(struct queue *q);                /* ends what the device has done by now, without waiting */
+struct pool *queue_pool(struct queue *q);          /* memory that its later commands may use */
+int64_t queue_under_way(struct queue *q);          /* entries that are not known to be done */
 int64_t queue_mark(struct queue *q);               /* of what was appended so far */
 bool queue_reached(struct queue *q, int64_t mark); /* that is done */
 /* Fails while the device has not ended what hangs. Afterwards its queues are used again. */

@@ -40,7 +40,9 @@ class Device:
         self.cuda = ctypes.CDLL(double)
         self.context = ctypes.c_int()
         self.stream = 1  # the default one, by its name
-        self.free = defaultdict(list)  # memory by size and stream, to be used again at once, as PyTorch's caching allocator does
+        self.free = defaultdict(
+            list
+        )  # memory by size and stream, to be used again at once, as PyTorch's caching allocator does
         self.kinds = {}
         self.sent = []  # data that copies of the host read later
         self.reads = self.writes = 0
@@ -77,18 +79,42 @@ class Device:
     def do_write(self, device, to, data, bytes):
         self.writes += 1
         self.sent.append(ctypes.string_at(data, bytes))
-        self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(to), self.sent[-1], ctypes.c_size_t(bytes), ctypes.c_void_p(self.stream))
+        self.call(
+            "cuMemcpyHtoDAsync_v2",
+            ctypes.c_uint64(to),
+            self.sent[-1],
+            ctypes.c_size_t(bytes),
+            ctypes.c_void_p(self.stream),
+        )
 
     def do_read(self, device, host, at, bytes):
         self.reads += 1
-        self.call("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(host), ctypes.c_uint64(at), ctypes.c_size_t(bytes), ctypes.c_void_p(self.stream))
+        self.call(
+            "cuMemcpyDtoHAsync_v2",
+            ctypes.c_void_p(host),
+            ctypes.c_uint64(at),
+            ctypes.c_size_t(bytes),
+            ctypes.c_void_p(self.stream),
+        )
         self.synchronize()
 
     def do_copy(self, device, to, at, bytes):
-        self.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(to), ctypes.c_uint64(at), ctypes.c_size_t(bytes), ctypes.c_void_p(self.stream))
+        self.call(
+            "cuMemcpyDtoDAsync_v2",
+            ctypes.c_uint64(to),
+            ctypes.c_uint64(at),
+            ctypes.c_size_t(bytes),
+            ctypes.c_void_p(self.stream),
+        )
 
     def do_fill(self, device, to, value, bytes):
-        self.call("cuMemsetD8Async", ctypes.c_uint64(to), ctypes.c_ubyte(value), ctypes.c_size_t(bytes), ctypes.c_void_p(self.stream))
+        self.call(
+            "cuMemsetD8Async",
+            ctypes.c_uint64(to),
+            ctypes.c_ubyte(value),
+            ctypes.c_size_t(bytes),
+            ctypes.c_void_p(self.stream),
+        )
 
     def do_wait(self, device):
         self.synchronize()
@@ -96,7 +122,8 @@ class Device:
     def table(self):
         made = _Table(size=ctypes.sizeof(_Table), devices=1)
         for name, kind in _Table._fields_[2:]:
-            setattr(made, name, kind(getattr(self, f"do_{name}", lambda *args: None if _FIELDS[name][0] == "text" else 0)))
+            nothing = None if _FIELDS[name][0] in ("text", None) else 0
+            setattr(made, name, kind(getattr(self, f"do_{name}", lambda *args, nothing=nothing: nothing)))
         return made
 
 
@@ -124,7 +151,10 @@ def begin(double):
 def _on_processor(op, *args, **kwargs):
     """PyTorch's kernel of the processor; Python gets numbers in place of scalars."""
     kinds = [str(a.type) for a in op._schema.arguments]
-    args = [torch.scalar_tensor(a) if kind == "Tensor" and isinstance(a, int | float) else a for a, kind in zip(args, kinds, strict=False)]
+    args = [
+        torch.scalar_tensor(a) if kind == "Tensor" and isinstance(a, int | float) else a
+        for a, kind in zip(args, kinds, strict=False)
+    ]
     return op.redispatch(eager._HOST, *args, **kwargs)
 
 

@@ -177,7 +177,9 @@ def test_strides_and_types():
 def test_half_of_the_tensors_on_the_host():
     fast = sol.optimize(mlp().to(CUDA))
     fast(torch.randn(5, 24, device=CUDA))
-    with pytest.raises(sol.InvalidError, match=r"its tensors are on 2 devices: cuda:0: .*; cpu: argument 0: expected one"):
+    with pytest.raises(
+        sol.InvalidError, match=r"its tensors are on 2 devices: cuda:0: .*; cpu: argument 0: expected one"
+    ):
         fast(torch.randn(5, 24))
 
 
