@@ -10,7 +10,7 @@
 
 #include "dnn/simt.h"
 
-#define DEPTH 8 /* of a block of the sum on a processor */
+#define DEPTH 8   /* of a block of the sum on a processor */
 #define LONG 8192 /* products that one sum adds up on a card, where registers are few */
 
 static struct simt_order order_of(const struct problem *p, uint64_t set, const int64_t *by)
@@ -111,10 +111,10 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     static const int processor[][5] = {{64, 64, 8, 8, DEPTH}, {128, 128, 8, 8, DEPTH}, {32, 32, 4, 4, DEPTH},
                                        {64, 16, 4, 4, DEPTH}, {16, 64, 4, 4, DEPTH},   {64, 4, 4, 1, DEPTH},
                                        {4, 64, 1, 4, DEPTH},  {8, 8, 1, 1, DEPTH}};
-    static const int card[][5] = {{128, 128, 8, 8, 16}, {128, 128, 8, 8, 8}, {128, 64, 8, 8, 16}, {64, 128, 8, 8, 16},
-                                  {128, 64, 8, 4, 16},  {64, 64, 8, 4, 16},  {64, 64, 4, 4, 16},  {32, 128, 4, 8, 16},
-                                  {128, 32, 8, 4, 16},  {64, 32, 4, 4, 16},  {32, 64, 4, 4, 16},  {32, 32, 4, 4, 32},
-                                  {64, 16, 4, 4, 32},   {16, 64, 4, 4, 32},  {64, 4, 4, 1, 32},   {4, 64, 1, 4, 32}};
+    static const int card[][5] = {{128, 128, 8, 8, 16}, {128, 64, 8, 8, 16}, {64, 128, 8, 8, 16}, {128, 64, 8, 4, 16},
+                                  {64, 64, 8, 4, 16},   {64, 64, 4, 4, 16},  {32, 128, 4, 8, 16}, {128, 32, 8, 4, 16},
+                                  {64, 32, 4, 4, 16},   {32, 64, 4, 4, 16},  {32, 32, 4, 4, 32},  {64, 16, 4, 4, 32},
+                                  {16, 64, 4, 4, 32},   {64, 4, 4, 1, 32},   {4, 64, 1, 4, 32}};
     struct simt s;
     const char *why;
     struct variant_list list = {.at = out};
@@ -280,8 +280,8 @@ static void put_tile_place(const struct simt *s)
               s->tile_rows, s->cols / s->tile_cols, s->tile_cols);
 }
 
-/* The first row and column of a task's block. On a card some rows of blocks share the columns that they read while these
- * are in the cache. */
+/* The first row and column of a task's block. On a card some rows of blocks share the columns that they read while
+ * these are in the cache. */
 static void put_block(const struct simt *s)
 {
     enum { ROWS = 8 };
@@ -358,8 +358,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     put_blocks(&s);
     *out = (struct kernel){.nstep = 1,
                            .items = s.items,
-                           .shared_bytes =
-                               s.card ? simt_card_shared(&s) : 2 * DEPTH * (s.rows + s.cols) * s.p.bytes,
+                           .shared_bytes = s.card ? simt_card_shared(&s) : 2 * DEPTH * (s.rows + s.cols) * s.p.bytes,
                            .npack = s.npack,
                            .pack = {s.pack[0]}};
     out->step[0].tasks = size_mul(simt_blocks(&s), s.parts);

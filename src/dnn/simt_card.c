@@ -113,7 +113,8 @@ static bool may_pack(const struct problem *p, const struct operand *x)
     for (int d = 0; d < x->ndim; d++) {
         const struct affine *f = &x->index[d];
         if (size_varies(t->shape[d]) || f->n > 1 || (!f->n && (f->c || t->shape[d] != 1))) return false;
-        if (f->n && (dimension_of(x, f->ivar[0]) != d || p->loops->ivars.at[f->ivar[0]].size != t->shape[d])) return false;
+        if (f->n && (dimension_of(x, f->ivar[0]) != d || p->loops->ivars.at[f->ivar[0]].size != t->shape[d]))
+            return false;
     }
     return true;
 }
@@ -259,9 +260,10 @@ void simt_card_place(const struct simt *s)
     if (across % WARP_ACROSS || down % WARP_DOWN)
         text_line(out, "const int down_ = item_ / %d, across_ = item_ %% %d;", across, across);
     else
-        text_line(out, "const int down_ = item_ / %d * %d + item_ %% %d / %d, across_ = item_ / %d %% %d * %d + item_ %% %d;",
-                  WARP * (across / WARP_ACROSS), WARP_DOWN, WARP, WARP_ACROSS, WARP, across / WARP_ACROSS, WARP_ACROSS,
-                  WARP_ACROSS);
+        text_line(
+            out, "const int down_ = item_ / %d * %d + item_ %% %d / %d, across_ = item_ / %d %% %d * %d + item_ %% %d;",
+            WARP * (across / WARP_ACROSS), WARP_DOWN, WARP, WARP_ACROSS, WARP, across / WARP_ACROSS, WARP_ACROSS,
+            WARP_ACROSS);
     text_line(out, "const int row_ = down_ * %d, col_ = across_ * %d;", piece(s, s->tile_rows), piece(s, s->tile_cols));
 }
 
@@ -298,22 +300,22 @@ static void put_places(const struct simt *s, const struct simt_factor *f)
     const char *const along = SAY(f->width > 1 ? "item_ %% %d * %d" : "item_ %% %d", f->across, f->width);
     text_line(out, "const int %s_at_ = %s, %s_deep_ = %s;", a, f->deep ? SAY("item_ / %d", f->across) : along, a,
               f->deep ? along : SAY("item_ / %d", f->across));
-    const char *flat = SAY("@sol_min_i64(%s + %s_at_, %lld)", f->first, a,
-                           (long long)size_sub(f->own->size, f->deep ? 1 : f->width));
+    const char *flat =
+        SAY("@sol_min_i64(%s + %s_at_, %lld)", f->first, a, (long long)size_sub(f->own->size, f->deep ? 1 : f->width));
     if (!f->plain) {
         text_line(out, "const int64_t %s_flat_ = %s;", a, flat);
         simt_digits(s, f->own, SAY("%s_flat_", a));
         return;
     }
-    if (f->width > 1)
-        text_line(out, "const int %s_even_ = sol_even(%s);", a, s->p.loops->tensors.at[x->tensor].name);
+    if (f->width > 1) text_line(out, "const int %s_even_ = sol_even(%s);", a, s->p.loops->tensors.at[x->tensor].name);
     text_line(out, "const @GLOBAL @real *%s_p_[%d];", a, n);
     for (int d = 0; d < x->ndim; d++)
         if (x->border[d]) text_line(out, "int64_t %s_i%d_[%d];", a, d, n);
     unroll(s);
     text_open(out, "for (int i_ = 0; i_ < %d; i_++) {", n);
     if (f->deep)
-        flat = SAY("@sol_min_i64(%s + %s_at_ + i_ * %d, %lld)", f->first, a, step, (long long)size_sub(f->own->size, 1));
+        flat =
+            SAY("@sol_min_i64(%s + %s_at_ + i_ * %d, %lld)", f->first, a, step, (long long)size_sub(f->own->size, 1));
     text_line(out, "const int64_t flat_ = %s;", flat);
     simt_digits(s, f->own, "flat_");
     struct offset o = {.arena = s->p.arena, .constant = x->view.c};
@@ -372,9 +374,9 @@ static const char *condition(const struct simt *s, const struct simt_factor *f)
         for (int i = 0; i < s->k.n; i++)
             for (int j = 0; j < x->index[d].n; j++)
                 if (x->index[d].ivar[j] == s->k.ivar[i]) offset_add(&at, digit_of(s, f, i), x->index[d].coef[j]);
-        text_put(&t, " && (uint64_t)(%s) < %lld", offset_text(&at),
-                 (long long)size_add(size_add(s->p.loops->tensors.at[x->tensor].shape[d], m->halo_low[d]),
-                                     m->halo_high[d]));
+        text_put(
+            &t, " && (uint64_t)(%s) < %lld", offset_text(&at),
+            (long long)size_add(size_add(s->p.loops->tensors.at[x->tensor].shape[d], m->halo_low[d]), m->halo_high[d]));
     }
     return t.n ? t.at + 4 : NULL;
 }

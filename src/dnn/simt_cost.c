@@ -22,20 +22,22 @@ static double processor_ns(const struct simt *s)
 /* Estimates of what limits a core. */
 static const struct {
     double registers; /* of a core, of 4 bytes */
-    double wait;      /* cycles from a load of global memory until its value is in shared memory */
+    double wait;      /* cycles from a load of global memory until its value is in shared memory, and */
+    double chain;     /* for each product of a step of the sum, one after the other */
     double start;     /* cycles of a block besides its sum: index computation, first loads, results */
     double warps;     /* that hide the latency of products: half of the rate with so many */
     double read;      /* products in the time of reading an element of shared memory */
     double load;      /* products in the time of a load of global memory and its store, and */
     double digit;     /* with the digits of K, or borders, for each element */
-} constants = {65536, 600, 1500, 1.5, 0.5, 6, 24};
+    double overlap;   /* share of the smaller limit, of products and memory, that is not hidden behind the other */
+} constants = {65536, 700, 15, 3000, 1.5, 1.5, 6, 24, 0.3};
 
 /* Blocks that a core keeps at a time. */
 static double resident(const struct simt *s)
 {
     const struct target *t = s->target;
     const double registers = (s->tile_rows * s->tile_cols + s->a.loads * s->a.width + s->b.loads * s->b.width +
-                              2 * (s->tile_rows + s->tile_cols)) *
+                              s->tile_rows + s->tile_cols) *
                                  s->p.bytes / 4.0 +
                              24;
     double n = (double)t->core_items / s->items;
@@ -72,15 +74,17 @@ static double card_ns(const struct simt *s)
     const double each = ceil(groups / t->cores), keeps = resident(s), now = fmin(each, keeps);
     const double warps = now * s->items / 32.0, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
     const double rate = pipes * fmin(1, s->items * now / pipes) * warps / (warps + constants.warps);
-    const double step = fmax(now * s->items * work / rate, constants.wait); /* cycles for all that it keeps */
-    const double cycles = each / now * (steps * step + constants.start);
+    /* cycles for all that it keeps */
+    const double step = fmax(now * s->items * work / rate, constants.wait + constants.chain * s->depth);
+    const double compute = each / now * (steps * step + constants.start) / t->clock;
     const double elements = (double)problem_about(&s->p, s->p.batch | s->p.m | s->p.n) * s->p.bytes;
     const double parts = s->parts > 1 ? 2 * elements * (double)s->parts : 0;
     const double far = factor_bytes(s, &s->p.a) + factor_bytes(s, &s->p.b) + elements;
     const double near = groups * steps * s->depth * (s->rows + s->cols) * s->p.bytes + parts;
-    const double memory = far / t->dram_rate + (parts > (double)t->l3 ? parts / t->dram_rate : 0);
-    return fmax(cycles / t->clock, fmax(memory, near / t->l2_rate)) +
-           target_step_ns(t) * (s->parts > 1 ? 2 : 1) + parts / t->l2_rate;
+    const double dram = far / t->dram_rate + (parts > (double)t->l3 ? parts / t->dram_rate : 0);
+    const double memory = fmax(dram, near / t->l2_rate);
+    return fmax(compute, memory) + constants.overlap * fmin(compute, memory) + parts / t->l2_rate +
+           target_step_ns(t) * (s->parts > 1 ? 2 : 1);
 }
 
 double simt_cost(const struct simt *s)

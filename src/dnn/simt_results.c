@@ -132,8 +132,9 @@ static void put_together(struct simt *s)
     for (int v = 0; v < MAX(1, s->p.nview); v++)
         if (is_stored(s, v))
             put_store(s, v,
-                      s->parts > 1 ? SAY("partial_ + %s", partial(s, "part_", "at_"))
-                                   : SAY("%s + %s", s->p.loops->tensors.at[s->p.view[v].tensor].name, place(s, out, v)));
+                      s->parts > 1
+                          ? SAY("partial_ + %s", partial(s, "part_", "at_"))
+                          : SAY("%s + %s", s->p.loops->tensors.at[s->p.view[v].tensor].name, place(s, out, v)));
 }
 
 static void put_each(struct simt *s)
@@ -161,7 +162,8 @@ void simt_card_results(struct simt *s)
     put_even(s);
     text_line(out, "#pragma unroll");
     text_open(out, "for (int i_ = 0; i_ < %d; i_++) {", s->tile_rows);
-    text_line(out, "const int64_t m_ = m0_ + row_ + i_ / %d * %d + i_ %% %d;", down, s->rows / s->tile_rows * down, down);
+    text_line(out, "const int64_t m_ = m0_ + row_ + i_ / %d * %d + i_ %% %d;", down, s->rows / s->tile_rows * down,
+              down);
     text_open(out, "if (%s) {", exact(s->m.size, s->rows) ? "1" : SAY("m_ < %lld", (long long)s->m.size));
     if (s->parts == 1) simt_digits(s, &s->m, "m_");
     text_line(out, "#pragma unroll");

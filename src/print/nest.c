@@ -30,8 +30,11 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const bool was = size_costs(true); /* nothing of it depends on the point that it is made for */
     const struct print_plan *pl = groups_make(sc, c, 1);
     size_costs(was);
+    /* a card computes a task by one of its work items, while the others of a core have nothing to do */
+    const double rate = NEST_RATE * (target_is_card(sc->target) ? 1.0 / 64 : 1);
     *out = (struct variant){.text = "scalar"};
-    out->cost = pl->ops / (NEST_RATE * sc->target->cores) + pl->bytes / sc->target->dram_rate + 1000.0 * pl->ngroup;
+    out->cost = pl->ops / (rate * sc->target->cores) + pl->bytes / sc->target->dram_rate + 1000.0 * pl->ngroup +
+                target_step_ns(sc->target) - KERNEL_STEP_NS;
     return 1;
 }
 

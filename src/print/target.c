@@ -196,7 +196,7 @@ void target_usual(struct target *t)
 
 void target_card_cache(struct target *t, int64_t bytes)
 {
-    enum { BYTES = 32 }; /* that a core reads from it in a cycle */
+    enum { BYTES = 20 }; /* that a core reads from it in a cycle */
     t->l2 = bytes / MAX(1, t->cores);
     t->l3 = bytes;
     t->l3_cores = t->cores;

@@ -570,8 +570,10 @@ API int cuDeviceTotalMem_v2(size_t *out, int device)
 API int cuDeviceGetAttribute(int *out, int what, int device)
 {
     const int cc = (int)setting("cc", 90);
-    const int values[][2] = {{1, MOST_ITEMS}, {8, GROUP_BYTES}, {10, 32},         {16, 16},
-                             {75, cc / 10},   {76, cc % 10},    {97, GROUP_BYTES}};
+    const int cores = (int)setting("cores", 16);
+    const int values[][2] = {{1, MOST_ITEMS}, {8, GROUP_BYTES}, {10, 32},         {13, 1980000}, {16, cores},
+                             {36, 2619000},   {37, 5120},       {38, 50 << 20},   {39, 2048},    {75, cc / 10},
+                             {76, cc % 10},   {81, 228 << 10},  {97, GROUP_BYTES}};
     (void)device;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (values[i][0] == what) {
