@@ -45,7 +45,7 @@ DEVICES: dict[str, tuple[list[str], str]] = {
     "remote": (["examples/device_remote/*.[ch]"], r"remote_type|remote\.[ch]\b"),
 }
 # what devices share that launch kernels for work items; a second one of them needs none of it again
-ITEMS = ["src/dnn/simt.c", "src/dfp/items.c", "src/runtime/launched.c"]
+ITEMS = ["src/dnn/simt*.[ch]", "src/dfp/items.c", "src/runtime/launched.c"]
 SHARED = ["include/**/*.h", "src/**/*.[ch]", "src/**/*.def", "src/**/*.cl"]
 
 
@@ -110,8 +110,9 @@ def main() -> int:
         print(f"{name:10}{len(own):8}{in_files:8}{in_rows:16}{in_files + in_rows:10}")
         for path, line, n in rows if verbose else []:
             print(f"    {path.relative_to(ROOT)}:{line}: {n}: {lines(path)[line - 1].strip()[:90]}")
-    shared = sum(len(lines(p)) for p in files(ITEMS))
-    print(f"shared by devices that launch kernels for work items: {len(ITEMS)} files, {shared} lines")
+    items = files(ITEMS)
+    shared = sum(len(lines(p)) for p in items)
+    print(f"shared by devices that launch kernels for work items: {len(items)} files, {shared} lines")
     return 0
 
 
