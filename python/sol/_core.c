@@ -225,11 +225,11 @@ static void add_device(void *user, const struct sol_device_info *d)
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *row = PyErr_Occurred()
                         ? NULL
-                        : Py_BuildValue("{sssisssLsisisOsssssssOsisi}", "type", d->type, "index", d->index, "name", d->name,
-                                        "memory", (long long)d->memory, "cores", d->cores, "lanes", d->lanes, "f64",
-                                        d->f64 ? Py_True : Py_False, "compilers", d->compiler, "backends", d->backends,
-                                        "why", d->why, "default", d->selected ? Py_True : Py_False, "clock", d->clock,
-                                        "memory_rate", d->memory_rate);
+                        : Py_BuildValue("{sssisssLsisisOsssssssOsisi}", "type", d->type, "index", d->index, "name",
+                                        d->name, "memory", (long long)d->memory, "cores", d->cores, "lanes", d->lanes,
+                                        "f64", d->f64 ? Py_True : Py_False, "compilers", d->compiler, "backends",
+                                        d->backends, "why", d->why, "default", d->selected ? Py_True : Py_False,
+                                        "clock", d->clock, "memory_rate", d->memory_rate);
     if (row) PyList_Append(user, row);
     Py_XDECREF(row);
     PyGILState_Release(gil);

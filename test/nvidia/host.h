@@ -12,12 +12,17 @@ using std::signbit;
 #define __shared__ __thread
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(n)
-#define __builtin_assume(x) do { if (!(x)) __builtin_trap(); } while (0)
+#define __builtin_assume(x)         \
+    do {                            \
+        if (!(x)) __builtin_trap(); \
+    } while (0)
 
-struct __align__(16) float4 {
+struct __align__(16) float4
+{
     float x, y, z, w;
 };
-struct __align__(16) double2 {
+struct __align__(16) double2
+{
     double x, y;
 };
 
