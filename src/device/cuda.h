@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "device/sequence.h"
 #include "sol/device.h"
 
 typedef struct cu_context *cu_context;
@@ -104,21 +105,7 @@ struct cuda_kernel {
 /* nvidia.c: appends a command to a stream of the driver. blas: NULL: there are no calls of it. */
 int nvidia_enqueue(const struct cuda *cuda, struct cuda_blas *blas, cu_stream stream, const struct sol_command *c);
 
-/* nvidia_blas.c: cuBLAS, for one of SOL's streams. */
-#if defined SOL_DEPLOYED /* a deployed library needs no other */
-#define blas_version(host, out, room) ((void)(host))
-#define blas_find(cuda, kernel, module, name) ((void)(kernel), CUDA_SUCCESS)
-#define blas_make(cuda, host) ((void)(host), (struct cuda_blas *)NULL)
-#define blas_free(blas) ((void)(blas))
-#define blas_enqueue(blas, stream, launch) ((void)(blas), CUDA_INVALID_VALUE)
-#else
-void blas_version(const struct sol_host *host, char *out, size_t room); /* "cuBLAS 13.1"; "": there is none */
-/* Is a function a call of it? Then sets kernel->gemm. */
-int blas_find(const struct cuda *cuda, struct cuda_kernel *kernel, cu_module module, const char *name);
-struct cuda_blas *blas_make(const struct cuda *cuda, const struct sol_host *host); /* opens it at the first call */
-void blas_free(struct cuda_blas *blas);                                            /* NULL: nothing happens */
-int blas_enqueue(struct cuda_blas *blas, cu_stream stream, const struct sol_launch *l);
-#endif
+#include "device/nvidia_blas.h"
 
 /* nvidia_graph.c: launches that come again as one graph. Of a stream; NULL: out of memory, and nothing is one. */
 struct cuda_graphs;
@@ -138,13 +125,13 @@ static void nvidia_compiler(const struct sol_host *host, char *out, size_t room,
     snprintf(out_why, why_room, "the library has its code");
 }
 #define nvidia_compile NULL
-#define nvidia_blob_free NULL
+#define tool_blob_free NULL
 #else
+#include "device/tool.h"
 /* nvidia_compile.c. The compiler at hand, as text: "NVRTC 13.5"; or why there is none. */
 void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room);
 sol_status nvidia_compile(const struct sol_device_type *type, const struct sol_host *host,
                           const struct sol_code_text *text, struct sol_blob *out_blob, struct sol_failure *out_why);
-void nvidia_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob);
 #endif
 
 #endif

@@ -1,8 +1,7 @@
 /* NVIDIA's graphics cards by their driver, in the primary context of a device, which other users of CUDA in the process
- * share. Each stream is one of the driver, or a framework's; an event behind each submit says when it is done. Small
- * reads, such as what kernels report, go through page-locked memory: for other memory the driver waits. The driver
- * reports that a kernel failed for the whole context and not for a command, so a failure names the commands between two
- * events; with the option nvidia.sync=1 each command is waited for. */
+ * share. Each stream is one of the driver, or a framework's; an event behind each submit says when it is done. The
+ * driver reports that a kernel failed for the whole context and not for a command, so a failure names the commands
+ * between two events; with the option nvidia.sync=1 each command is waited for. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,6 +12,7 @@
 #include "device/cuda.h"
 #include "device/inside.h"
 #include "device/library.h"
+#include "device/small_reads.h"
 
 #define GROUP_BYTES 49152 /* that any kernel may have */
 
@@ -36,18 +36,10 @@ struct pending { /* all commands from the one behind the last of these */
     cu_event begin, end; /* begin: of the command whose time is asked for; or NULL */
     const char *first, *last;
 };
-enum { SLOTS = 1024, SLOT_BYTES = 64 };
-struct small_read { /* in a slot */
-    int64_t ticket;
-    void *host;
-    size_t bytes;
-};
 struct sol_stream {
     struct sol_device *device;
     cu_stream stream, own; /* own: made by SOL; NULL: none */
-    char *slots;           /* page-locked; NULL: none yet */
-    struct small_read reads[SLOTS];
-    int64_t nread, nread_done;  /* so far; read i has slot i % SLOTS */
+    struct small_reads reads;
     struct cuda_graphs *graphs; /* NULL: none */
     struct cuda_blas *blas;
     int64_t ticket, done;
@@ -78,14 +70,13 @@ static sol_status fail(const struct cuda *cuda, struct sol_failure *why, int err
 /* Opens the driver. NULL: there are *out_n > 0 devices; otherwise why not. */
 static const char *open_driver(const struct sol_host *host, struct cuda *out, int *out_n)
 {
-    static const char *const files[] = {"libcuda.so.1"};
     const struct library_symbol symbols[] = {
 #define X(name, symbol, parameters) {symbol, &out->name},
         CUDA_FUNCTIONS(X)
 #undef X
             {NULL, NULL}};
     *out_n = 0;
-    const char *why = library_open(host, "nvidia.libcuda", files, 1, symbols);
+    const char *why = library_open(host, "nvidia.libcuda", (const char *const[]){"libcuda.so.1"}, 1, symbols);
     if (why) return why;
     int error = out->Init(0);
     if (!error) error = out->DeviceCount(out_n);
@@ -335,7 +326,7 @@ static void nvidia_unqueue(struct sol_stream *s)
     graphs_free(s->graphs);
     blas_free(s->blas);
     if (s->own) cuda->StreamDestroy(s->own);
-    if (s->slots) cuda->HostFree(s->slots);
+    if (s->reads.slots) cuda->HostFree(s->reads.slots);
     leave(s->device);
     free(s->pending);
     free(s->spare);
@@ -387,34 +378,18 @@ int nvidia_enqueue(const struct cuda *cuda, struct cuda_blas *blas, cu_stream st
     }
 }
 
-/* A small read that comes next, into a slot. Larger ones, and those for which there is none, are for the driver. */
-static struct sol_command read_of(struct sol_stream *s, const struct sol_command *c)
-{
-    struct sol_command read = *c;
-    if (c->kind != SOL_COMMAND_READ || c->bytes > SLOT_BYTES || s->nread - s->nread_done == SLOTS) return read;
-    void *slots = s->slots;
-    if (!slots && s->device->cuda.HostAlloc(&slots, SLOTS * SLOT_BYTES)) return read;
-    s->slots = slots;
-    read.host = s->slots + s->nread % SLOTS * SLOT_BYTES;
-    return read;
-}
-
-/* What small reads up to this ticket have read goes where it belongs. */
-static void deliver(struct sol_stream *s, int64_t ticket)
-{
-    for (; s->nread_done < s->nread && s->reads[s->nread_done % SLOTS].ticket <= ticket; s->nread_done++) {
-        const int64_t i = s->nread_done % SLOTS;
-        memcpy(s->reads[i].host, s->slots + i * SLOT_BYTES, s->reads[i].bytes);
-    }
-}
-
-/* Appends one command. */
+/* Appends one command. Small reads go to page-locked memory, which the first one allocates. */
 static int enqueue(struct sol_stream *s, const struct sol_command *c)
 {
-    const struct sol_command read = read_of(s, c);
-    const int error = nvidia_enqueue(&s->device->cuda, s->blas, s->stream, &read);
-    if (!error && read.host != c->host)
-        s->reads[s->nread++ % SLOTS] = (struct small_read){s->ticket + 1, c->host, (size_t)c->bytes};
+    const struct cuda *cuda = &s->device->cuda;
+    struct small_reads *r = &s->reads;
+    struct sol_command read = *c;
+    void *slots = r->slots;
+    const bool small = small_reads_take(r, c) && (slots || !cuda->HostAlloc(&slots, SMALL_READS * SMALL_READ_BYTES));
+    r->slots = slots;
+    if (small) read.host = small_reads_slot(r);
+    const int error = nvidia_enqueue(cuda, s->blas, s->stream, &read);
+    if (small && !error) small_reads_add(r, c, s->ticket + 1);
     return error;
 }
 
@@ -528,7 +503,7 @@ static void retire(struct sol_stream *s, const struct pending *p, int error)
     if (error)
         broken(s, p, error);
     else
-        deliver(s, p->ticket);
+        small_reads_deliver(&s->reads, p->ticket);
     if (p->ns && !error && !s->device->cuda.EventElapsed(&ms, p->begin, p->end)) *p->ns = (int64_t)((double)ms * 1e6);
     if (p->begin) s->spare[s->nspare++] = p->begin;
     s->spare[s->nspare++] = p->end;
@@ -591,7 +566,7 @@ const struct sol_device_type nvidia_type = {
     .alloc = nvidia_alloc,
     .free = nvidia_free,
     .compile = nvidia_compile,
-    .blob_free = nvidia_blob_free,
+    .blob_free = tool_blob_free,
     .load = nvidia_load,
     .unload = nvidia_unload,
     .find = nvidia_find,

@@ -11,7 +11,7 @@
 #include "device/library.h"
 
 typedef struct blas_handle *blas_handle;
-enum { DEFAULT_MATH = 0, TF32_MATH = 3, PLAIN = 0, TRANSPOSED = 1, WORKSPACE = 32 << 20 /* that NVIDIA recommends */ };
+enum { DEFAULT_MATH = 0, TF32_MATH = 3, PLAIN = 0, TRANSPOSED = 1 };
 
 #define PRODUCT(real)                                                                                             \
     (blas_handle, int transpose_a, int transpose_b, int m, int n, int k, const real *alpha, cu_memory a, int lda, \
@@ -36,8 +36,9 @@ struct cuda_blas {
     const struct cuda *cuda;
     const struct sol_host *host;
     struct functions f;
-    blas_handle handle; /* NULL: not opened yet */
-    cu_memory workspace;
+    blas_handle handle;  /* NULL: not opened yet */
+    cu_memory workspace; /* 0: none */
+    size_t workspace_bytes;
 };
 
 /* False: it is not there. */
@@ -88,6 +89,16 @@ void blas_free(struct cuda_blas *b)
     free(b);
 }
 
+/* As much as NVIDIA recommends, or what there is: cuBLAS needs none. */
+static void make_workspace(struct cuda_blas *b)
+{
+    static const size_t sizes[] = {32 << 20, 4 << 20};
+    for (int i = 0; i < COUNT_OF(sizes) && !b->workspace; i++) {
+        b->workspace_bytes = sizes[i];
+        if (b->cuda->Alloc(&b->workspace, sizes[i])) b->workspace = b->workspace_bytes = 0;
+    }
+}
+
 /* Not while a stream is captured: memory is allocated. */
 static int open_handle(struct cuda_blas *b)
 {
@@ -95,8 +106,7 @@ static int open_handle(struct cuda_blas *b)
     if (b->handle) return CUDA_SUCCESS;
     if (!open_library(b->host, &b->f)) return CUDA_NOT_FOUND;
     b->host->option(b->host->user, "nvidia.tf32", tf32, sizeof tf32);
-    int error = b->workspace ? CUDA_SUCCESS : b->cuda->Alloc(&b->workspace, WORKSPACE);
-    if (error) return error;
+    make_workspace(b);
     if (b->f.Create(&b->handle)) return b->handle = NULL, CUDA_OUT_OF_MEMORY;
     return b->f.SetMath(b->handle, strcmp(tf32, "1") ? DEFAULT_MATH : TF32_MATH) ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
 }
@@ -125,7 +135,7 @@ int blas_enqueue(struct cuda_blas *b, cu_stream stream, const struct sol_launch 
     int error = b ? open_handle(b) : CUDA_OUT_OF_MEMORY;
     if (error) return error;
     /* a stream that is set makes the handle forget its workspace */
-    if (b->f.SetStream(b->handle, stream) || b->f.SetWorkspace(b->handle, b->workspace, WORKSPACE))
+    if (b->f.SetStream(b->handle, stream) || b->f.SetWorkspace(b->handle, b->workspace, b->workspace_bytes))
         return CUDA_INVALID_VALUE;
     for (int64_t i = 0; i < g->ncall && !error; i++) error = multiply(b, g, g->offset[i], at);
     return error;

@@ -7,6 +7,7 @@
 #include "device/cuda.h"
 #include "device/inside.h"
 #include "device/library.h"
+#include "device/tool.h"
 
 typedef struct rtc_program *rtc_program;
 struct rtc {
@@ -95,44 +96,22 @@ static sol_status rtc_compile(const struct rtc *rtc, const struct sol_code_text 
     rtc->Destroy(&program);
     out->data = data;
     out->bytes = n;
-    if (status) nvidia_blob_free(NULL, NULL, out);
+    if (status) tool_blob_free(NULL, NULL, out);
     return status;
 }
 
 /* -- nvcc */
 
-static sol_status nvcc_run(struct arena *a, const char *folder, const struct sol_code_text *text, struct sol_blob *out,
-                           struct sol_failure *why)
+static sol_status nvcc_prepare(struct arena *a, const char *folder, const struct sol_code_text *text, void *user,
+                               const char *const **out_argv, const char **out_file)
 {
     const char *from = arena_printf(a, "%s/kernels.cu", folder), *to = arena_printf(a, "%s/kernels.cubin", folder);
     const char *const argv[] = {
         "nvcc", "-cubin", arena_printf(a, "-arch=%s", text->arch), "-std=c++17", "-w", "-O3", "-o", to, from, NULL};
-    const char *said = "";
-    char *data = NULL;
-    int exit = 0;
-    TRY(file_write(arena_ctx(a), from, text->text, strlen(text->text)));
-    sol_status status = process_run(a, argv, &exit, &said);
-    if (!status && exit) status = failure_set(why, SOL_ERR_COMPILER, "nvcc: %.900s", said);
-    if (!status) status = file_read(arena_ctx(a), a, to, &data, &out->bytes);
-    if (status) return status;
-    void *copy = malloc(out->bytes);
-    if (copy) memcpy(copy, data, out->bytes);
-    out->data = copy;
-    return copy ? SOL_OK : failure_set(why, SOL_ERR_NOMEM, "out of memory");
-}
-
-static sol_status nvcc_compile(const struct sol_host *host, const struct sol_code_text *text, struct sol_blob *out,
-                               struct sol_failure *why)
-{
-    struct arena *a = arena_create(host_ctx(host));
-    if (!a) return failure_set(why, SOL_ERR_NOMEM, "out of memory");
-    const char *folder = folder_temporary(a);
-    sol_status status = folder ? nvcc_run(a, folder, text, out, why)
-                               : failure_set(why, SOL_ERR_IO, "nvcc: there is no place for its files");
-    if (folder) folder_remove(folder);
-    if (status && !*why->text) failure_set(why, status, "nvcc: %.900s", sol_error(host_ctx(host)));
-    arena_destroy(a);
-    return status;
+    (void)user;
+    *out_argv = memcpy(NEW_ARRAY(a, const char *, COUNT_OF(argv)), argv, sizeof argv);
+    *out_file = to;
+    return file_write(arena_ctx(a), from, text->text, strlen(text->text));
 }
 
 sol_status nvidia_compile(const struct sol_device_type *type, const struct sol_host *host,
@@ -143,13 +122,6 @@ sol_status nvidia_compile(const struct sol_device_type *type, const struct sol_h
     (void)type;
     if (!rtc_open(host, &rtc)) return rtc_compile(&rtc, text, out_blob, out_why);
     nvidia_compiler(host, name, sizeof name, why, sizeof why);
-    return *name ? nvcc_compile(host, text, out_blob, out_why)
+    return *name ? tool_compile(host, &(struct tool){"nvcc", nvcc_prepare, NULL}, text, out_blob, out_why)
                  : failure_set(out_why, SOL_ERR_COMPILER, "there is no compiler for %s: %s", text->arch, why);
-}
-
-void nvidia_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob)
-{
-    (void)type, (void)host;
-    free((void *)(uintptr_t)blob->data);
-    blob->data = NULL;
 }

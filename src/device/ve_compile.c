@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "build/build.h"
 #include "device/inside.h"
+#include "device/tool.h"
 #include "device/veda.h"
 
 enum { WORDS = 64 };
@@ -94,13 +95,13 @@ static sol_status write_files(struct arena *a, const char *folder, const char *k
     return file_write(ctx, arena_printf(a, "%s/kernels.c", folder), kernels, strlen(kernels));
 }
 
-static sol_status compile_in(struct arena *a, const char *folder, const struct found *cc,
-                             const struct sol_code_text *text, struct sol_blob *out, struct sol_failure *why)
+static sol_status prepare(struct arena *a, const char *folder, const struct sol_code_text *text, void *user,
+                          const char *const **out_argv, const char **out_file)
 {
-    const char *argv[WORDS] = {cc->path}, *said = "", *to = arena_printf(a, "%s/network.vso", folder);
-    int n = 1, exit = 0;
-    char *data = NULL;
-    TRY(write_files(a, folder, text->text));
+    const struct found *cc = user;
+    const char **argv = NEW_ARRAY(a, const char *, WORDS), *to = arena_printf(a, "%s/network.vso", folder);
+    int n = 0;
+    argv[n++] = cc->path;
     n += put_words(a, cc->kind->flags, argv + n, WORDS / 4);
     if (cc->kind->meaning && text->flags) n += put_words(a, text->flags, argv + n, WORDS / 2);
     if (text->debug) argv[n++] = "-g";
@@ -110,13 +111,9 @@ static sol_status compile_in(struct arena *a, const char *folder, const struct f
     for (int i = 0; i < COUNT_OF(sources); i++) argv[n++] = arena_printf(a, "%s/%s", folder, sources[i]);
     argv[n++] = "-lm";
     argv[n] = NULL;
-    TRY(process_run(a, argv, &exit, &said));
-    if (exit) return failure_set(why, SOL_ERR_COMPILER, "%s: %.900s", cc->version, said);
-    TRY(file_read(arena_ctx(a), a, to, &data, &out->bytes));
-    void *copy = malloc(out->bytes);
-    if (copy) memcpy(copy, data, out->bytes);
-    out->data = copy;
-    return copy ? SOL_OK : failure_set(why, SOL_ERR_NOMEM, "out of memory");
+    *out_argv = argv;
+    *out_file = to;
+    return write_files(a, folder, text->text);
 }
 
 sol_status ve_compile(const struct sol_device_type *type, const struct sol_host *host, const struct sol_code_text *text,
@@ -126,25 +123,12 @@ sol_status ve_compile(const struct sol_device_type *type, const struct sol_host 
     struct arena *a = arena_create(host_ctx(host));
     (void)type;
     if (!a) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
-    const char *folder = folder_temporary(a);
-    sol_status status;
-    if (!folder)
-        status = failure_set(out_why, SOL_ERR_IO, "there is no place for the compiler's files");
-    else if (!find_compiler(host, a, &cc))
-        status = failure_set(out_why, SOL_ERR_COMPILER,
-                             "there is no compiler for the Vector Engine: neither ncc (NEC's SDK) nor clang-19 is "
-                             "installed (option ve.compiler)");
-    else
-        status = compile_in(a, folder, &cc, text, out_blob, out_why);
-    if (folder) folder_remove(folder);
-    if (status && !*out_why->text) failure_set(out_why, status, "%.900s", sol_error(host_ctx(host)));
+    const sol_status status =
+        find_compiler(host, a, &cc)
+            ? tool_compile(host, &(struct tool){cc.version, prepare, &cc}, text, out_blob, out_why)
+            : failure_set(out_why, SOL_ERR_COMPILER,
+                          "there is no compiler for the Vector Engine: neither ncc (NEC's SDK) nor clang-19 is "
+                          "installed (option ve.compiler)");
     arena_destroy(a);
     return status;
-}
-
-void ve_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob)
-{
-    (void)type, (void)host;
-    free((void *)(uintptr_t)blob->data);
-    blob->data = NULL;
 }

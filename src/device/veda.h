@@ -64,13 +64,13 @@ static void ve_compiler(const struct sol_host *host, char *out, size_t room, cha
     snprintf(out_why, why_room, "the library has its code");
 }
 #define ve_compile NULL
-#define ve_blob_free NULL
+#define tool_blob_free NULL
 #else
+#include "device/tool.h"
 /* ve_compile.c. The compiler at hand, as text: "ncc 5.1"; or why there is none. */
 void ve_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room);
 sol_status ve_compile(const struct sol_device_type *type, const struct sol_host *host, const struct sol_code_text *text,
                       struct sol_blob *out_blob, struct sol_failure *out_why);
-void ve_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob);
 #endif
 
 #endif

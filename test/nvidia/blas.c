@@ -7,7 +7,7 @@
 
 struct blas {
     struct stream *stream;
-    uint64_t workspace;
+    bool has_workspace; /* or was told that there is none */
     int math;
 };
 struct product {
@@ -39,14 +39,14 @@ API int cublasDestroy_v2(struct blas *b)
 API int cublasSetStream_v2(struct blas *b, struct stream *s)
 {
     b->stream = s;
-    b->workspace = 0; /* as cuBLAS does */
+    b->has_workspace = false; /* as cuBLAS does */
     return 0;
 }
 
 API int cublasSetWorkspace_v2(struct blas *b, uint64_t at, size_t bytes)
 {
-    if (!memory_has(at, bytes)) return INVALID;
-    b->workspace = at;
+    if (bytes && !memory_has(at, bytes)) return INVALID;
+    b->has_workspace = true;
     return 0;
 }
 
@@ -93,7 +93,7 @@ static bool there(const struct product *p, uint64_t at, int rows, int columns, i
 static int enqueue(const struct blas *b, const struct product *p)
 {
     const bool ta = p->transpose_a, tb = p->transpose_b;
-    if (!b->workspace || p->m < 0 || p->n < 0 || p->k < 0 || p->batch < 0) return INVALID;
+    if (!b->has_workspace || p->m < 0 || p->n < 0 || p->k < 0 || p->batch < 0) return INVALID;
     if (!there(p, p->a, ta ? p->k : p->m, ta ? p->m : p->k, p->lda, p->step_a)) return INVALID;
     if (!there(p, p->b, tb ? p->n : p->k, tb ? p->k : p->n, p->ldb, p->step_b)) return INVALID;
     if (!there(p, p->c, p->m, p->n, p->ldc, p->step_c)) return INVALID;
