@@ -86,14 +86,21 @@ static struct kernel emitted(struct arena *a, const struct check_case *c, const 
     return k;
 }
 
-/* All work items have work, however short the index variable is along which elements are contiguous. */
+/* All work items have work, however short the index variable is along which elements are contiguous. Where reads and
+ * writes are contiguous along different ones, neighbouring items write neighbours. */
 static void test_items_have_work(void **state)
 {
     (void)state;
     static const struct {
         const char *shape, *layout;
-        int most; /* elements of an item */
-    } cases[] = {{"16,3,112,112", "x:0231", 3}, {"16,3,112,112", "y:0231", 3}, {"64,512,7,7", "y:0231", 8}};
+        int most;            /* elements of an item */
+        const char *numbers; /* that the code has, NULL: any */
+    } cases[] = {{"16,3,112,112", "x:0231", 3, NULL},
+                 {"16,3,112,112", "y:0231", 3, NULL},
+                 {"64,512,7,7", "y:0231", 8, NULL},
+                 {"32,64,56,56", "y:0231+h1", 8, "C = at_ % 64"},
+                 {"32,64,56,56", "x:0231+h1", 9, "P1 = at_ % 56"},
+                 {"4,96,112,112", "y:0231", 8, "C = at_ % 96"}};
     struct target card;
     assert_int_equal(target_named(ctx, "cuda", &card), SOL_OK);
     for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -103,6 +110,8 @@ static void test_items_have_work(void **state)
         int64_t bytes;
         const struct kernel k = emitted(a, &c, &card, &bytes);
         const int64_t items = k.step[0].tasks * k.items;
+        if (cases[i].numbers && !strstr(k.source, cases[i].numbers))
+            fail_msg("%s %s: no '%s' in\n%s", cases[i].shape, cases[i].layout, cases[i].numbers, k.source);
         if (items * cases[i].most < bytes / 4 || items > bytes / 4 + k.items)
             fail_msg("%s %s: %lld items", cases[i].shape, cases[i].layout, (long long)items);
         arena_destroy(a);

@@ -50,13 +50,16 @@ bool dfp_packable(const struct dfp *d, int tensor, int32_t first)
     return true;
 }
 
-/* The cost per lane of a non-contiguous access. It is higher if all lanes map to one set of L1, because their lines
- * then evict one another. */
-static double lane_cost(const struct dfp *d, int tensor, int64_t step)
+/* The cost of a non-contiguous access along the whole vector index variable; a step of 0 is not known. In vectors it is
+ * one of each lane, and higher if all lanes map to one set of L1, because their lines then evict one another. Work
+ * items access memory together, too, and take time for each sector that they reach. */
+static double apart_cost(const struct weigh *w, int tensor, int64_t step)
 {
-    enum { SETS_BYTES = 4096, WAYS = 8 };
-    const int64_t bytes = size_hint(step) * (int64_t)dtype_def(d->loops->tensors.at[tensor].dtype)->bytes;
-    return bytes % SETS_BYTES == 0 && d->lanes >= WAYS ? 6 : 2;
+    enum { SETS_BYTES = 4096, WAYS = 8, SECTOR = 32 };
+    const int64_t bytes = dtype_def(w->d->loops->tensors.at[tensor].dtype)->bytes, by = size_hint(step) * bytes;
+    const double size = (double)usual(w->d->loops, w->ivar);
+    if (w->d->items) return w->vectors * (double)(by ? MIN(llabs(by), SECTOR) : SECTOR) / (double)bytes;
+    return size * (by && by % SETS_BYTES == 0 && w->d->lanes >= WAYS ? 6 : 2);
 }
 
 static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
@@ -72,7 +75,7 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
         return;
     }
     if (!expr_affine_offset(loops, w->d->p.memory, tensor, first, &a)) {
-        w->cost += n * size * 2;
+        w->cost += n * apart_cost(w, tensor, 0);
         return;
     }
     for (int i = 0; i < a.n; i++)
@@ -86,7 +89,7 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
         w->cost += n * w->vectors * 3;
         return;
     }
-    w->cost += step == 1 ? n * w->vectors : step == 0 ? n * w->vectors * 0.2 : n * size * lane_cost(w->d, tensor, step);
+    w->cost += n * (step == 1 ? w->vectors : step == 0 ? w->vectors * 0.2 : apart_cost(w, tensor, step));
 }
 
 static void see_cost(void *user, int32_t node)

@@ -442,12 +442,13 @@ static int32_t invert(const struct expand *x, int32_t node)
 #define PART_LEAST 32     /* and values of a part at least, */
 #define PARTS_WORK 262144 /* operations that justify another step */
 
-/* The number of tasks to aim for: several for each core, or work groups that half fill a graphics card. */
-static int64_t parts_wanted(const struct expand *x, const struct ex *e, int lanes)
+/* The number of tasks to aim for: several for each core, or work groups that half fill a graphics card. `have`: those
+ * of the whole reduction. */
+static int64_t parts_wanted(const struct expand *x, const struct ex *e, int64_t have, int lanes)
 {
     const struct target *t = x->target;
     if (!target_is_card(t)) return PARTS;
-    const int64_t most = ivars_points(x->loops, e->u.bound) / PART_LEAST;
+    const int64_t most = size_mul(ivars_points(x->loops, e->u.bound) / PART_LEAST, have);
     return MAX(PARTS, MIN(most, (int64_t)t->cores * t->core_items / lanes / 2));
 }
 
@@ -494,7 +495,7 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
     const int n = s->nout == 1 && !s->scan_step ? dfp_reductions(loops, s->value, red, 2) : 0;
     const struct ex e = n == 1 ? loops->ex.at[red[0]] : (struct ex){0};
     const bool simple = e.op == RED_SUM || e.op == RED_PROD || e.op == RED_MAX || e.op == RED_MIN;
-    const int64_t have = results(x, s, lanes), want = n == 1 ? parts_wanted(x, &e, lanes) : PARTS;
+    const int64_t have = results(x, s, lanes), want = n == 1 ? parts_wanted(x, &e, have, lanes) : PARTS;
     const double work = (double)ivars_points(loops, stmt_ivars(loops, s)) * expr_ops(loops, s->value);
     if (n == 1 && simple && have < want / 4 && have > 0 && work >= PARTS_WORK &&
         __builtin_popcountll(stmt_ivars(loops, s)) < SOL_MAX_DIMS && loops->ivars.n + 2 <= LOOPS_MAX_IVARS) {

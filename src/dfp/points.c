@@ -15,8 +15,9 @@
 #define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
 
 enum {
-    WARP = 32,  /* items that access memory together */
-    SECTOR = 32 /* bytes that memory moves at least */
+    WARP = 32,   /* items that access memory together */
+    SECTOR = 32, /* bytes that memory moves at least */
+    WIDE = 16    /* bytes of an item's access, at most */
 };
 
 /* -- accesses */
@@ -145,10 +146,11 @@ static int distinct(int64_t *at, int n)
     return some;
 }
 
-/* Sectors per point. Points of a read come from the first cache, which takes time for each line, too; a written sector
- * is sent for each point. */
+/* Sectors per point. Points of a read come from the first cache, which takes time for each line, too; what is written
+ * is sent by each access on its own. */
 static double access_cost(const struct dfp *d, const struct dfp_map *m, const struct access *a)
 {
+    const int wide = MIN(m->points, WIDE / bytes_of(d, a->tensor)); /* points of an access */
     int64_t at[WARP * DFP_POINTS], each[WARP];
     int single = 0;
     if (!a->affine) return a->times;
@@ -157,7 +159,7 @@ static double access_cost(const struct dfp *d, const struct dfp_map *m, const st
         for (int i = 0; i < WARP; i++) each[i] = at[q * WARP + i] = offset_of(d, m, a, i, q) / SECTOR;
         single += distinct(each, WARP);
     }
-    if (m->wide && is_aligned(a, m->tile, m->points)) single /= m->points;
+    if (m->wide && is_aligned(a, m->tile, m->points)) single /= MAX(wide, 1);
     const double all = distinct(at, WARP * m->points);
     return a->times * (a->write ? MAX(all, single) : MAX(all, all * 0.75 + single * 0.25)) / (WARP * m->points);
 }
@@ -201,7 +203,7 @@ static void keep_best(const struct accesses *w, const struct dfp_map *m, double 
 /* Tries every tile for the order of m. */
 static void try_tiles(const struct accesses *w, struct dfp_map m, double *best, struct dfp_map *out)
 {
-    enum { WIDE = 16, ENOUGH = 256 }; /* bytes of an access; items that keep a core busy */
+    enum { ENOUGH = 256 }; /* items that keep a core busy */
     const struct dfp *d = w->d;
     const int64_t room = ivars_points(d->loops, w->g->shared) / ((int64_t)MAX(d->sc->target->cores, 1) * ENOUGH);
     int widest = 1;
