@@ -328,7 +328,7 @@ static void cut_scores(struct attention *a)
 
 bool attention_find(const struct solver_context *sc, const struct cluster *c, struct attention *a, const char **why)
 {
-    if (!target_has_vectors(sc->target)) FAIL("it has no vectors");
+    if (!target_has_vectors(sc->target) && !target_is_card(sc->target)) FAIL("it has no vectors");
     if (c->loops->stmts.n < 3) FAIL("not one softmax along one index variable");
     *a = (struct attention){.arena = sc->arena, .sc = sc, .target = sc->target, .was = c->loops, .memory = c->memory};
     a->loops = loops_copy(sc->arena, c->loops);

@@ -214,7 +214,7 @@ static int64_t put_scratch(struct attention *a, struct text *out)
 }
 
 /* Declares the index variables of the batch, digits of the task's number, and the block of queries. */
-static int64_t put_place(struct attention *a, struct text *out)
+int64_t attention_put_place(struct attention *a, struct text *out)
 {
     int64_t n = size_ceil_div(attention_size(a, a->t), a->queries);
     text_line(out, "const int64_t t0_ = %s * %d;", text_enclosed(a->arena, text_modulo(a->arena, "task", n)),
@@ -501,8 +501,8 @@ static void put_results(struct attention_printing *w, struct text *out)
     text_close(out, "}");
 }
 
-struct text *attention_open(struct attention_printing *w, struct attention *a,
-                            const char *(*read)(void *user, struct print_expr *p, int32_t node))
+struct text *attention_begin(struct attention_printing *w, struct attention *a,
+                             const char *(*read)(void *user, struct print_expr *p, int32_t node))
 {
     struct text *text = NEW(a->arena, struct text);
     *text = solver_text(a->sc);
@@ -518,6 +518,13 @@ struct text *attention_open(struct attention_printing *w, struct attention *a,
                                .ivars = w->ivar};
     print_tables(text, a->loops);
     text_put(text, "typedef %s @real;\n", dtype_def(a->dtype)->c_name);
+    return text;
+}
+
+struct text *attention_open(struct attention_printing *w, struct attention *a,
+                            const char *(*read)(void *user, struct print_expr *p, int32_t node))
+{
+    struct text *text = attention_begin(w, a, read);
     put_turn(a, text);
     return text;
 }
@@ -542,7 +549,7 @@ void attention_print(struct attention *a, struct kernel *out)
     attention_put_pointers(a, text);
     const int64_t elements = put_scratch(a, text);
     text_open(text, "for (int64_t task = task0; task < task1; task++) {");
-    out->step[0].tasks = put_place(a, text);
+    out->step[0].tasks = attention_put_place(a, text);
     put_start(w, text);
     put_blocks(w, text);
     put_results(w, text);

@@ -29,8 +29,10 @@ struct attention_range {
     const char *all_from, *all_to; /* keys that all of them have; NULL: it is not known */
 };
 
-/* attention_print.c: a kernel's text up to its functions of tiles, with `turn`, which transposes vectors, and its end
- * behind the body of the loop over tasks. `elements`: of a worker's scratch memory. */
+/* attention_print.c: a kernel's text up to its type @real; up to its functions of tiles, with `turn`, which transposes
+ * vectors; and its end behind the body of the loop over tasks. `elements`: of a worker's scratch memory. */
+struct text *attention_begin(struct attention_printing *w, struct attention *a,
+                             const char *(*read)(void *user, struct print_expr *p, int32_t node));
 struct text *attention_open(struct attention_printing *w, struct attention *a,
                             const char *(*read)(void *user, struct print_expr *p, int32_t node));
 void attention_close(const struct attention *a, struct text *text, int64_t elements, struct kernel *out);
@@ -39,6 +41,8 @@ int64_t attention_size(const struct attention *a, int ivar);
 const char *attention_vector(const struct attention *a);
 const char *attention_frame(const struct attention *a); /* the first parameter of a function, if sizes vary */
 const char *attention_address(struct attention_printing *w, const struct attention_factor *x);
+/* Declares the block of queries of task `task` and the index variables of the batch. Returns the number of tasks. */
+int64_t attention_put_place(struct attention *a, struct text *out);
 void attention_put_pointers(struct attention *a, struct text *out);
 void attention_put_head(struct attention *a, struct text *out, const char *head);
 void attention_put_end(struct text *out);

@@ -8,8 +8,8 @@
 #include "plan/plan.h"
 
 const struct solver *const solvers[] = {&dnn_attention, &dnn_attention_grad,   &dnn_blas, &dnn_direct,
-                                        &dnn_gemv,      &dnn_matmul,           &dnn_simt, &dnn_winograd,
-                                        &dnn_weights,   &dnn_weights_winograd,
+                                        &dnn_gemv,      &dnn_matmul,           &dnn_simt, &dnn_attention_simt,
+                                        &dnn_winograd,  &dnn_weights,          &dnn_weights_winograd,
 #define X(name) &dnn_##name,
 #include "dnn/plugins.def"
 #undef X
