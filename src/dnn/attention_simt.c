@@ -106,8 +106,9 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
-    static const int shapes[][4] = {{64, 32, 8, 8}, {64, 32, 8, 16}, {64, 64, 16, 8}, {64, 64, 16, 16}, {32, 32, 8, 8},
-                                    {32, 64, 16, 8}, {16, 32, 8, 4}, {16, 64, 16, 4}, {8, 32, 8, 8},    {16, 16, 4, 8}};
+    static const int shapes[][4] = {{64, 32, 8, 8}, {64, 32, 8, 16}, {64, 64, 16, 8}, {64, 64, 16, 16},
+                                    {32, 32, 8, 8}, {32, 64, 16, 8}, {16, 32, 8, 4},  {16, 64, 16, 4},
+                                    {8, 32, 8, 8},  {16, 16, 4, 8}};
     struct attention_simt s;
     struct variant_list list = {.at = out};
     const char *why;
@@ -137,8 +138,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 {
     struct attention_simt s;
     const char *why = "";
-    if (!find(sc, c, &s, &why))
-        return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "attention_simt: %s", why);
+    if (!find(sc, c, &s, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "attention_simt: %s", why);
     shape(&s, v->p);
     attention_simt_print(&s, out);
     return SOL_OK;

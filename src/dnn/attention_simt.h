@@ -7,16 +7,16 @@
 #include "dnn/attention_print.h"
 
 struct attention_simt {
-    struct attention a;  /* queries, keys: of a block */
-    int across, down;    /* items of a row, and of a column */
-    int rows, cols;      /* of an item's tile of scores */
-    int values;          /* columns of its tile of sums */
-    int wide;            /* elements of a load of full width */
-    int items;           /* of a group */
+    struct attention a;            /* queries, keys: of a block */
+    int across, down;              /* items of a row, and of a column */
+    int rows, cols;                /* of an item's tile of scores */
+    int values;                    /* columns of its tile of sums */
+    int wide;                      /* elements of a load of full width */
+    int items;                     /* of a group */
     int pitch_q, pitch_k, pitch_v; /* elements from one row in shared memory to the next */
-    bool one_buffer;     /* keys and values of a block take turns in shared memory */
-    int shared;          /* bytes */
-    bool pairs;          /* neighbours exchange values */
+    bool one_buffer;               /* keys and values of a block take turns in shared memory */
+    int shared;                    /* bytes */
+    bool pairs;                    /* neighbours exchange values */
     struct attention_printing *w;
     struct text *out;
 };

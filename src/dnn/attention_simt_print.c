@@ -82,8 +82,8 @@ static void put_copy(const struct attention_simt *s, const struct copy *c)
     const int width = attention_simt_width(s, c->x, c->depth), deep = WARP / MIN(NEAR, c->rows);
     const int used = c->depth / width, pieces = c->turned ? (used + deep - 1) / deep * deep : s->pitch_v / width;
     const int all = c->rows * pieces, n = MIN(ROUND, (all + s->items - 1) / s->items);
-    const char *exists = SAY("%sc_ < %d && %s + r_ < %s", all % (n * s->items) ? SAY("l_ < %d && ", all) : "", used,
-                             c->first, c->end);
+    const char *exists =
+        SAY("%sc_ < %d && %s + r_ < %s", all % (n * s->items) ? SAY("l_ < %d && ", all) : "", used, c->first, c->end);
     const char *at = SAY("%s_ + (%s + r_) * %lld + c_ * %lld", c->name, c->first, (long long)c->x->row,
                          (long long)size_mul(c->x->column, width));
     struct text zero = text_new(s->a.arena);

@@ -90,9 +90,88 @@ def test_products_by_cublas(dtype):
 
 def test_cublas_is_listed_or_not():
     listed = next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
-    assert listed.startswith("blas (cuBLAS 0.1), simt")
+    assert listed.startswith("blas (cuBLAS 0.1), simt, attention_simt")
     sol.config["device::options"] = OPTIONS.replace(f"cublas={DOUBLE}", "cublas=/nowhere/libcublas.so")
     assert "blas" not in next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
+
+
+# -- attention
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, causal):
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q, k, v, *mask):
+        grouped = q.shape[1] != k.shape[1]
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return attend(q, k, v, *mask, is_causal=self.causal, enable_gqa=grouped)
+
+
+# kind; batch, heads, and those of keys; queries, keys; elements of a key, of a value
+ATTENTION = [
+    ("plain", 2, 4, 4, 130, 65, 64, 64),
+    ("causal", 1, 2, 2, 130, 130, 64, 64),
+    ("plain", 1, 4, 2, 7, 3, 20, 20),
+    ("float", 1, 2, 2, 65, 130, 80, 80),
+    ("bool", 2, 2, 1, 1, 65, 64, 64),
+    ("causal", 1, 2, 2, 65, 65, 20, 80),
+    ("bool", 1, 2, 2, 40, 33, 128, 21),
+    ("plain", 1, 1, 1, 33, 70, 120, 120),
+]
+
+
+def attention_inputs(kind, dtype, b, h, shared, t, s, d, e):
+    torch.manual_seed(5)
+    given = [torch.randn(x, dtype=dtype) for x in ((b, h, t, d), (b, shared, s, d), (b, shared, s, e))]
+    if kind == "float":
+        given.append(torch.randn(t, s, dtype=dtype))
+    if kind == "bool":
+        given.append((torch.rand(t, s) > 0.4) | (torch.arange(s) == s // 2))
+    return given
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", ATTENTION, ids=lambda c: "-".join(map(str, c)))
+def test_attention(case, dtype):
+    model, given = Attention(case[0] == "causal"), attention_inputs(case[0], dtype, *case[1:])
+    sol.config["solver"] = "attention_simt"
+    optimized = sol.optimize(model, *given)
+    want = model(*(x.double() if x.is_floating_point() else x for x in given))
+    assert difference(optimized(*given), want) < (1e-5 if dtype == torch.float32 else 1e-13)
+    kernels = sol.profile(optimized, *given, runs=1).kernels
+    assert [k.solver.split()[0] for k in kernels] == ["attention_simt"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "causal", "bool"])
+def test_attention_trains(kind):
+    """Forward of training keeps the largest score and the sum of each query."""
+    given = attention_inputs(kind, torch.float32, 2, 4, 2, 65, 65, 20, 20)
+    exact = [x.double() if x.is_floating_point() else x for x in given]
+    model = Attention(kind == "causal")
+    optimized = sol.optimize(model, *given)
+    for x in (*given[:3], *exact[:3]):
+        x.requires_grad_()
+    got, want = optimized(*given), model(*exact)
+    assert difference(got, want) < 1e-5
+    weights = torch.rand(want.shape, dtype=torch.float64)
+    (want * weights).sum().backward()
+    (got * weights.float()).sum().backward()
+    for x, y in zip(given[:3], exact[:3], strict=True):
+        assert difference(x.grad, y.grad) < 2e-5
+    assert any(k.solver.startswith("attention_simt") for k in sol.profile(optimized, *given, runs=1).kernels)
+
+
+def test_long_attention_has_a_kernel_of_its_own():
+    """By its costs, without tuning, on the card that is assumed."""
+    sol.config["autotune"] = "off"
+    try:
+        given = [torch.randn(4, 8, 128, 64) for _ in range(3)]
+        kernels = sol.profile(sol.optimize(Attention(True), *given), *given, runs=1).kernels
+    finally:
+        sol.config["autotune"] = "fast"
+    assert [k.solver.split()[0] for k in kernels] == ["attention_simt"]
 
 
 # -- what the list says
