@@ -539,13 +539,14 @@ static void keep_temps(struct making *m)
     if (!some) d->pl->scratch_bytes = 0;
 }
 
-static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)
+static struct making *make_with(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                                int lanes)
 {
     struct making *m = NEW(sc->arena, struct making);
     struct dfp *d = &m->d;
     d->sc = sc;
     d->items = target_has_items(sc->target);
-    d->lanes = lanes_for(sc, c);
+    d->lanes = lanes;
     const struct cluster expanded = dfp_expand(sc, c, d->lanes);
     d->pl = groups_make(sc, &expanded, d->lanes);
     dfp_collapse(d->pl);
@@ -573,6 +574,34 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     if (d->items) keep_temps(m);
     make_packs(m);
     return m;
+}
+
+/* Do all groups of statements run one by one? */
+static bool has_rows_only(const struct making *m)
+{
+    for (int i = 0; i < m->d.pl->ngroup; i++)
+        if (m->group[i].vector >= 0) return false;
+    return true;
+}
+
+/* The items that suit all rows of the kernel. */
+static int row_items(struct making *m)
+{
+    struct dfp *d = &m->d;
+    int items = 0;
+    for (int i = 0; i < d->pl->ngroup; i++) items = MAX(items, dfp_items_for_rows(d, &d->pl->group[i]));
+    return items;
+}
+
+static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)
+{
+    const int lanes = lanes_for(sc, c);
+    struct making *m = make_with(sc, c, v, lanes);
+    if (!target_is_card(sc->target) || !has_rows_only(m)) return m;
+    const int items = row_items(m);
+    if (items == lanes) return m;
+    struct making *other = make_with(sc, c, v, items);
+    return has_rows_only(other) && row_items(other) == items ? other : m;
 }
 
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)

@@ -128,6 +128,9 @@ void dfp_place_temps(struct dfp *d, const struct print_group *g);
 int dfp_items_shared(struct dfp *d, const struct print_group *g);
 /* Bytes of temporaries that a work group keeps in its memory, where many groups run at a time. */
 int64_t dfp_items_room(const struct target *t);
+/* The items of a group that computes rows: a warp for a short one, and more than usual where temporaries leave room for
+ * few groups. */
+int dfp_items_for_rows(const struct dfp *d, const struct print_group *g);
 void dfp_items_keep(struct dfp *d, const struct print_group *g); /* moves the group's temporaries there */
 void dfp_items_scratch(struct dfp *d, const struct print_group *g);
 void dfp_items_open(struct dfp *d, int ivar, const char *low, const char *high); /* each item takes its values */

@@ -302,15 +302,23 @@ static bool is_used_behind(const struct expand *x, int i, int32_t node)
     return u.found;
 }
 
+/* exp(body - m) */
+static int32_t power_from(struct expand *x, int32_t body, int32_t m)
+{
+    const int32_t away = ex_binary(x->loops, EX_SUB, body, m);
+    return ex_call(x->loops, math_row("exp"), 1, &away);
+}
+
+/* Either the values or their powers are kept for what follows. */
 static void softsum(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->loops;
-    const int32_t body = share(x, i, "r", e->b, e->u.bound, 4);
-    put(x, s, s->out[0], s->index, ex_red(loops, RED_MAX, e->u.bound, e->a, body));
     const int32_t m = ex_read(loops, s->out[0], s->index, 0);
-    int32_t away = ex_binary(loops, EX_SUB, body, m);
-    int32_t power = ex_call(loops, math_row("exp"), 1, &away);
-    if (!e->a && is_used_behind(x, i, power)) power = share(x, i, "e", power, e->u.bound, 4);
+    const bool again = !e->a && is_used_behind(x, i, power_from(x, e->b, m));
+    const int32_t body = share(x, i, "r", e->b, e->u.bound, keeps_row(x, e) && !again ? 1 : 4);
+    put(x, s, s->out[0], s->index, ex_red(loops, RED_MAX, e->u.bound, e->a, body));
+    int32_t power = power_from(x, body, m);
+    if (again) power = share(x, i, "e", power, e->u.bound, 4);
     /* if all values are -inf, the sum is 0 instead of NaN */
     const int32_t none = ex_real(loops, -1.0 / 0.0),
                   pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, m, none)), ex_int(loops, 0),

@@ -40,6 +40,40 @@ void dfp_items_keep(struct dfp *d, const struct print_group *g)
     }
 }
 
+/* The elements that a work group computes or reads for each task, in its longest statement. */
+static int64_t row_length(const struct dfp *d, const struct print_group *g)
+{
+    int64_t longest = 0;
+    for (int s = g->first; s < g->first + g->n; s++) {
+        const struct loops_stmt *st = &d->loops->stmts.at[s];
+        int32_t red[8];
+        uint64_t ivars = stmt_ivars(d->loops, st) & ~g->shared;
+        const int n = dfp_reductions(d->loops, st->value, red, COUNT_OF(red));
+        for (int i = 0; i < n; i++) ivars |= d->loops->ex.at[red[i]].u.bound;
+        longest = MAX(longest, ivars_points(d->loops, ivars));
+    }
+    return longest;
+}
+
+int dfp_items_for_rows(const struct dfp *d, const struct print_group *g)
+{
+    enum {
+        WARP = 32,
+        EACH = 4,
+        ENOUGH = 16,
+        MOST = 256
+    }; /* elements of an item: of a warp at most, of more at least */
+    const struct target *t = d->sc->target;
+    const int64_t length = row_length(d, g);
+    int64_t bytes = 0, items = target_lanes(t, sizeof(float));
+    for (int i = 0; i < d->loops->tensors.n; i++)
+        if (d->pl->temp[i].place == TEMP_LOCAL && in_group(d, g, i))
+            bytes += d->pl->temp[i].elements * dtype_def((enum sol_dtype)d->loops->tensors.at[i].dtype)->bytes;
+    if (length <= WARP * EACH) return WARP;
+    while (bytes && items < MOST && length / items >= 2 * ENOUGH && t->l1 / bytes * items < t->core_items) items *= 2;
+    return (int)items;
+}
+
 int dfp_items_shared(struct dfp *d, const struct print_group *g)
 {
     int64_t bytes = d->lanes * (int64_t)sizeof(uint64_t);

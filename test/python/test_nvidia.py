@@ -174,6 +174,23 @@ def test_long_attention_has_a_kernel_of_its_own():
     assert [k.solver.split()[0] for k in kernels] == ["attention_simt"]
 
 
+# -- rows, which groups of different numbers of items compute, and long sums
+
+
+class Rows(torch.nn.Module):
+    def forward(self, x):
+        moments = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
+        return x.softmax(-1), x.log_softmax(-1), moments, x.sum(-1), x.amax(-1), x.mean(0)
+
+
+@pytest.mark.parametrize("shape", [(300, 5), (70, 128), (70, 129), (9, 2048), (3, 5000), (4096, 200)])
+def test_rows(shape):
+    torch.manual_seed(4)
+    x = torch.randn(shape) * 3 + 1
+    for got, want in zip(sol.optimize(Rows(), x)(x), Rows()(x.double()), strict=True):
+        assert difference(got, want) < 2e-6
+
+
 # -- what the list says
 
 
