@@ -1,15 +1,16 @@
 /* Prints attention for a graphics card. A work group keeps its block of queries in shared memory, and reads a block of
- * keys and of values after the other. Queries and keys lie there by element, so that an item reads neighbouring rows
- * and columns of its tile at once. As in attention_print.c, weights are exp(score - m) with the largest score m of a
- * query so far, and when it grows, what was added up before is multiplied by exp(old m - new m); blocks of keys that
- * the guard excludes for all queries of the group are skipped. Each item adds up the weights of its own columns, and
- * they are joined at the end. */
+ * keys and of values after the other: values while it computes scores, and the next keys while it adds up values.
+ * Queries and keys lie there by element, so that an item reads neighbouring rows and columns of its tile at once. As in
+ * attention_print.c, weights are exp(score - m) with the largest score m of a query so far, and when it grows, what was
+ * added up before is multiplied by exp(old m - new m); blocks of keys that the guard excludes for all queries of the
+ * group are skipped. Each item adds up the weights of its own columns, and they are joined at the end. */
 #include "dnn/attention_simt.h"
 
 #undef SAY
 #define SAY(...) arena_printf(s->a.arena, __VA_ARGS__)
 
-enum { WARP = 32, NEAR = 8, ROUND = 4 }; /* neighbouring items that read different rows; loads before their stores */
+/* Neighbouring items that read different rows; loads before their stores; and those that wait in registers. */
+enum { WARP = 32, NEAR = 8, ROUND = 4, KEPT = 8 };
 
 static const char *const member[] = {"x", "y", "z", "w"};
 
@@ -68,58 +69,107 @@ static void put_load_place(const struct attention_simt *s, const struct copy *c,
 static void put_store_of(const struct attention_simt *s, const struct copy *c, int width)
 {
     for (int i = 0; i < width && c->turned; i++)
-        text_line(s->out, "%ss_[c_ * %d + %d][r_] = x_[i_]%s%s;", c->name, width, i, width > 1 ? "." : "",
+        text_line(s->out, "%ss_[c_ * %d + %d][r_] = %s_x_[i_]%s%s;", c->name, width, i, c->name, width > 1 ? "." : "",
                   width > 1 ? member[i] : "");
     if (!c->turned && width > 1)
-        text_line(s->out, "sol_store%d(x_[i_], &%ss_[r_][c_ * %d], 1);", width, c->name, width);
+        text_line(s->out, "sol_store%d(%s_x_[i_], &%ss_[r_][c_ * %d], 1);", width, c->name, c->name, width);
     else if (!c->turned)
-        text_line(s->out, "%ss_[r_][c_] = x_[i_];", c->name);
+        text_line(s->out, "%ss_[r_][c_] = %s_x_[i_];", c->name, c->name);
 }
 
-static void put_copy(const struct attention_simt *s, const struct copy *c)
+static int pieces_of(const struct attention_simt *s, const struct copy *c)
+{
+    const int width = attention_simt_width(s, c->x, c->depth), deep = WARP / MIN(NEAR, c->rows);
+    return c->turned ? (c->depth / width + deep - 1) / deep * deep : s->pitch_v / width;
+}
+
+/* An item's loads. */
+static int loads_of(const struct attention_simt *s, const struct copy *c)
+{
+    return (c->rows * pieces_of(s, c) + s->items - 1) / s->items;
+}
+
+static const char *type_of(const struct attention_simt *s, const struct copy *c)
+{
+    return attention_simt_width(s, c->x, c->depth) > 1 ? "@pack" : "@real";
+}
+
+/* `n` loads of an item to registers, from load `at_` on. */
+static void put_loads(const struct attention_simt *s, const struct copy *c, int n)
 {
     struct text *out = s->out;
-    const int width = attention_simt_width(s, c->x, c->depth), deep = WARP / MIN(NEAR, c->rows);
-    const int used = c->depth / width, pieces = c->turned ? (used + deep - 1) / deep * deep : s->pitch_v / width;
-    const int all = c->rows * pieces, n = MIN(ROUND, (all + s->items - 1) / s->items);
-    const char *exists =
-        SAY("%sc_ < %d && %s + r_ < %s", all % (n * s->items) ? SAY("l_ < %d && ", all) : "", used, c->first, c->end);
+    const int width = attention_simt_width(s, c->x, c->depth), pieces = pieces_of(s, c), all = c->rows * pieces;
+    const char *exists = SAY("%sc_ < %d && %s + r_ < %s", all % (n * s->items) ? SAY("l_ < %d && ", all) : "",
+                             c->depth / width, c->first, c->end);
     const char *at = SAY("%s_ + (%s + r_) * %lld + c_ * %lld", c->name, c->first, (long long)c->x->row,
                          (long long)size_mul(c->x->column, width));
+    open_each(s, "i_", n);
+    text_line(out, "const int l_ = at_ + i_ * %d;", s->items);
+    put_load_place(s, c, pieces);
     struct text zero = text_new(s->a.arena);
-    for (int i = 0; i < width; i++) text_put(&zero, "x_[i_]%s%s = ", width > 1 ? "." : "", width > 1 ? member[i] : "");
-    text_open(out, "for (int at_ = item_; at_ < %d; at_ += %d) {", all, n * s->items);
-    text_line(out, "%s x_[%d];", width > 1 ? "@pack" : "@real", n);
-    for (int part = 0; part < 2; part++) {
-        open_each(s, "i_", n);
-        text_line(out, "const int l_ = at_ + i_ * %d;", s->items);
-        put_load_place(s, c, pieces);
-        if (part) {
-            const char *in = SAY("%s%s", all % (n * s->items) ? SAY("l_ < %d", all) : "1",
-                                 c->turned && pieces > used ? SAY(" && c_ < %d", used) : "");
-            text_open(out, "if (%s) {", in);
-            put_store_of(s, c, width);
-            text_close(out, "}");
-        } else {
-            text_line(out, "%s0;", zero.at);
-            const char *load = width > 1 ? SAY("sol_load%d(%s, %s_even_)", width, at, c->name) : SAY("*(%s)", at);
-            text_line(out, "if (%s) x_[i_] = %s;", exists, load);
-        }
-        text_close(out, "}");
-    }
+    for (int i = 0; i < width; i++)
+        text_put(&zero, "%s_x_[i_]%s%s = ", c->name, width > 1 ? "." : "", width > 1 ? member[i] : "");
+    text_line(out, "%s0;", zero.at);
+    const char *load = width > 1 ? SAY("sol_load%d(%s, %s_even_)", width, at, c->name) : SAY("*(%s)", at);
+    text_line(out, "if (%s) %s_x_[i_] = %s;", exists, c->name, load);
     text_close(out, "}");
 }
 
-static void put_copy_of(const struct attention_simt *s, const char *name)
+static void put_stores(const struct attention_simt *s, const struct copy *c, int n)
+{
+    struct text *out = s->out;
+    const int width = attention_simt_width(s, c->x, c->depth), pieces = pieces_of(s, c), all = c->rows * pieces;
+    const char *in = SAY("%s%s", all % (n * s->items) ? SAY("l_ < %d", all) : "1",
+                         c->turned && pieces > c->depth / width ? SAY(" && c_ < %d", c->depth / width) : "");
+    open_each(s, "i_", n);
+    text_line(out, "const int l_ = at_ + i_ * %d;", s->items);
+    put_load_place(s, c, pieces);
+    text_open(out, "if (%s) {", in);
+    put_store_of(s, c, width);
+    text_close(out, "}");
+    text_close(out, "}");
+}
+
+static struct copy copy_of(const struct attention_simt *s, const char *name, const char *first)
 {
     const struct attention *a = &s->a;
-    const char *keys = "to_";
-    struct copy c = {&a->k, name, "k0_", keys, a->keys, (int)attention_size(a, a->d), true};
     if (*name == 'q')
-        c = (struct copy){&a->q, name, "0", "count_", a->queries, (int)attention_size(a, a->d), true};
-    else if (*name == 'v')
-        c = (struct copy){&a->v, name, "k0_", keys, a->keys, (int)attention_size(a, a->e), false};
-    put_copy(s, &c);
+        return (struct copy){&a->q, name, first, "count_", a->queries, (int)attention_size(a, a->d), true};
+    if (*name == 'k') return (struct copy){&a->k, name, first, "to_", a->keys, (int)attention_size(a, a->d), true};
+    return (struct copy){&a->v, name, first, "to_", a->keys, (int)attention_size(a, a->e), false};
+}
+
+/* Are there so few loads that registers keep their values during products? */
+static bool early(const struct attention_simt *s, const struct copy *c)
+{
+    return loads_of(s, c) * attention_simt_width(s, c->x, c->depth) <= KEPT * s->wide;
+}
+
+/* Reads a block of a factor early, while products run, if registers are enough. */
+static void put_early(const struct attention_simt *s, const char *name, const char *first)
+{
+    const struct copy c = copy_of(s, name, first);
+    if (!early(s, &c)) return;
+    text_open(s->out, "{");
+    text_line(s->out, "const int at_ = item_;");
+    put_loads(s, &c, loads_of(s, &c));
+    text_close(s->out, "}");
+}
+
+/* Stores a block to shared memory, which is read now if it was not early. */
+static void put_copy(const struct attention_simt *s, const char *name, const char *first)
+{
+    struct text *out = s->out;
+    const struct copy c = copy_of(s, name, first);
+    const bool kept = *name != 'q' && early(s, &c);
+    const int n = kept ? loads_of(s, &c) : MIN(ROUND, loads_of(s, &c)), all = c.rows * pieces_of(s, &c);
+    text_open(out, "for (int at_ = item_; at_ < %d; at_ += %d) {", kept ? s->items : all, n * s->items);
+    if (!kept) {
+        text_line(out, "%s %s_x_[%d];", type_of(s, &c), name, n);
+        put_loads(s, &c, n);
+    }
+    put_stores(s, &c, n);
+    text_close(out, "}");
 }
 
 /* -- products */
@@ -143,7 +193,7 @@ static void put_fragment(const struct attention_simt *s, const char *to, const c
 static void put_products(const struct attention_simt *s, int depth, const char *names[3], int cols)
 {
     struct text *out = s->out;
-    text_line(out, "#pragma unroll 8");
+    text_line(out, "#pragma unroll 4");
     text_open(out, "for (int d_ = 0; d_ < %d; d_++) {", depth);
     text_line(out, "@real a_[%d], b_[%d];", s->rows, cols);
     put_fragment(s, "a_", SAY("%s[d_][row_", names[0]), s->rows, 1);
@@ -282,10 +332,15 @@ static void put_blocks(struct attention_simt *s)
     text_line(out, "const int64_t from_ = %s, to_ = %s;", range.from, range.to);
     if (a->guard && range.all_from)
         text_line(out, "const int64_t all0_ = %s, all1_ = %s;", range.all_from, range.all_to);
+    for (int i = 0; i < 2; i++) {
+        const struct copy c = copy_of(s, i ? "v" : "k", "from_");
+        if (early(s, &c)) text_line(out, "%s %s_x_[%d];", type_of(s, &c), c.name, loads_of(s, &c));
+    }
+    put_early(s, "k", "from_");
     text_open(out, "for (int64_t k0_ = from_; k0_ < to_; k0_ += %d) {", a->keys);
-    put_copy_of(s, "k");
-    if (!s->one_buffer) put_copy_of(s, "v");
+    put_copy(s, "k", "k0_");
     text_line(out, "@BARRIER;");
+    put_early(s, "v", "k0_");
     text_line(out, "@real x_[%d][%d];", s->rows, s->cols);
     open_each(s, "i_", s->rows);
     text_line(out, "#pragma unroll");
@@ -294,16 +349,14 @@ static void put_blocks(struct attention_simt *s)
     put_products(s, (int)attention_size(a, a->d), (const char *[]){"qs_", "ks_", "x_"}, s->cols);
     put_all_scores(s, &range);
     put_weights(s);
-    if (s->one_buffer) {
-        text_line(out, "@BARRIER;");
-        text_open(out, "{");
-        put_copy_of(s, "v");
-        text_close(out, "}");
-    }
+    if (s->one_buffer) text_line(out, "@BARRIER;");
+    put_copy(s, "v", "k0_");
     text_line(out, "@BARRIER;");
+    put_early(s, "k", SAY("k0_ + %d", a->keys));
     put_products(s, a->keys, (const char *[]){"ps_", "vs_", "y_"}, s->values);
-    text_line(out, "@BARRIER;");
+    if (s->one_buffer) text_line(out, "@BARRIER;");
     text_close(out, "}");
+    text_line(out, "@BARRIER;");
 }
 
 static void put_results(struct attention_simt *s)
@@ -369,7 +422,7 @@ static void put_start(struct attention_simt *s)
         if (attention_simt_width(s, factor[i].x, attention_size(a, factor[i].of)) > 1)
             text_line(out, "const int %s_even_ = sol_even(%s_);", factor[i].name, factor[i].name);
     }
-    put_copy_of(s, "q");
+    put_copy(s, "q", "0");
     text_line(out, "@real m_[%d], z_[%d], y_[%d][%d];", s->rows, s->rows, s->rows, s->values);
     open_each(s, "i_", s->rows);
     text_line(out, "m_[i_] = -@INFINITY, z_[i_] = 0;");
