@@ -43,9 +43,10 @@ static bool shape(struct attention_simt *s, const int *p)
 
 /* Estimates, as in simt_cost.c. */
 static const struct {
-    double registers, wait, chain, start, warps, read, load, overlap;
+    double registers, chain, start, warps, read, load, overlap;
+    double wait;  /* cycles of a block of keys besides its products; three times that if loads are not hidden */
     double score; /* products in the time of what a score needs besides its own */
-} constants = {65536, 1400, 12, 3000, 1.5, 1.5, 6, 0.3, 24};
+} constants = {65536, 12, 3000, 1.5, 1.5, 6, 0.3, 1000, 24};
 
 static double resident(const struct attention_simt *s)
 {
@@ -78,8 +79,8 @@ static double simt_ns(const struct attention_simt *s)
     const double each = ceil(groups / t->cores), now = fmin(each, resident(s));
     const double warps = now * s->items / 32.0, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
     const double rate = pipes * fmin(1, s->items * now / pipes) * warps / (warps + constants.warps);
-    const double step =
-        fmax(now * s->items * work / rate, constants.wait + constants.chain * (depth + (double)a->keys));
+    const double step = fmax(now * s->items * work / rate, (attention_simt_early(s) ? 1 : 3) * constants.wait +
+                                                               constants.chain * (depth + (double)a->keys));
     const double compute = each / now * (blocks * step + constants.start) / t->clock;
     const double far = batch * (queries + keys) * both * bytes / t->dram_rate;
     const double near = groups * seen * both * bytes / t->l2_rate, memory = fmax(far, near);

@@ -22,6 +22,7 @@ struct attention_simt {
 };
 
 int attention_simt_width(const struct attention_simt *s, const struct attention_factor *x, int64_t depth);
+bool attention_simt_early(const struct attention_simt *s); /* are loads hidden behind products? */
 void attention_simt_print(struct attention_simt *s, struct kernel *out);
 
 #endif

@@ -9,8 +9,9 @@
 #undef SAY
 #define SAY(...) arena_printf(s->a.arena, __VA_ARGS__)
 
-/* Neighbouring items that read different rows; loads before their stores; and those that wait in registers. */
-enum { WARP = 32, NEAR = 8, ROUND = 4, KEPT = 8 };
+/* Neighbouring items that read different rows; loads before their stores; and registers, of sums and of loads that wait
+ * for products. */
+enum { WARP = 32, NEAR = 8, ROUND = 4, KEPT = 64 };
 
 static const char *const member[] = {"x", "y", "z", "w"};
 
@@ -142,7 +143,14 @@ static struct copy copy_of(const struct attention_simt *s, const char *name, con
 /* Are there so few loads that registers keep their values during products? */
 static bool early(const struct attention_simt *s, const struct copy *c)
 {
-    return loads_of(s, c) * attention_simt_width(s, c->x, c->depth) <= KEPT * s->wide;
+    const int elements = s->rows * s->values + loads_of(s, c) * attention_simt_width(s, c->x, c->depth);
+    return elements * dtype_def(s->a.dtype)->bytes / 4 <= KEPT;
+}
+
+bool attention_simt_early(const struct attention_simt *s)
+{
+    const struct copy k = copy_of(s, "k", ""), v = copy_of(s, "v", "");
+    return early(s, &k) && early(s, &v);
 }
 
 /* Reads a block of a factor early, while products run, if registers are enough. */
@@ -193,7 +201,7 @@ static void put_fragment(const struct attention_simt *s, const char *to, const c
 static void put_products(const struct attention_simt *s, int depth, const char *names[3], int cols)
 {
     struct text *out = s->out;
-    text_line(out, "#pragma unroll 4");
+    text_line(out, "#pragma unroll 8");
     text_open(out, "for (int d_ = 0; d_ < %d; d_++) {", depth);
     text_line(out, "@real a_[%d], b_[%d];", s->rows, cols);
     put_fragment(s, "a_", SAY("%s[d_][row_", names[0]), s->rows, 1);
