@@ -115,7 +115,10 @@ def main() -> int:
     items = files(ITEMS)
     shared = sum(len(lines(p)) for p in items)
     apart = sum(len(lines(p)) for p in files(LIBRARIES))
-    print(f"shared by devices that launch kernels for work items: {len(items)} files, {shared} lines; calls of makers' libraries: {apart} lines")
+    print(
+        f"shared by devices that launch kernels for work items: {len(items)} files, {shared} lines; "
+        f"calls of makers' libraries: {apart} lines"
+    )
     return 0
 
 
