@@ -32,7 +32,7 @@ const char *library_open(const struct sol_host *host, const char *option, const 
     if (!library) return "not found";
     for (; symbol->name; symbol++) {
         void *f = dlsym(library, symbol->name);
-        if (!f) return dlerror();
+        if (!f) return "it is too old: it lacks a function"; /* what dlerror says is gone after the next call */
         memcpy(symbol->to, &f, sizeof f);
     }
     return NULL;
