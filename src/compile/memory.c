@@ -24,7 +24,8 @@ static int64_t peak_of(const struct schedule *s)
                     compile_bytes(g->params.n, g->params.at) + compile_bytes(s->constants.n, s->constants.at);
     for (int i = 0; i < g->outputs.n; i++) bytes += size_hint(tensor_bytes(g->outputs.at[i].t));
     return bytes + MAX(p[PROGRAM_FORWARD].workspace_bytes, p[PROGRAM_BACKWARD].workspace_bytes) +
-           size_hint(size_max(p[PROGRAM_FORWARD].scratch_bytes, p[PROGRAM_BACKWARD].scratch_bytes)) * rt_processors();
+           size_hint(size_max(p[PROGRAM_FORWARD].scratch_bytes, p[PROGRAM_BACKWARD].scratch_bytes)) *
+               (target_launches(s->plan->target) ? 1 : rt_processors());
 }
 
 static sol_status plan_level(struct sol_graph *copy, struct checkpointing *k, int level, struct arena *a,

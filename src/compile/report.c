@@ -115,6 +115,7 @@ static int find_bars(const struct schedule *s, int program, const int64_t *saved
     int n = 0;
     int64_t outputs = 0;
     for (int i = 0; i < g->outputs.n; i++) outputs += size_hint(tensor_bytes(g->outputs.at[i].t));
+    const int workers = target_launches(s->plan->target) ? 1 : rt_processors(); /* that have scratch memory each */
     for (int i = 0; i < pr->steps.n; i++) {
         const struct unit *u = compile_unit_of(pr, i);
         if (!n || u != last)
@@ -126,7 +127,7 @@ static int find_bars(const struct schedule *s, int program, const int64_t *saved
                                                       [MEMORY_OUTPUTS] = outputs}};
         int64_t *bytes = bars[n - 1].bytes;
         bytes[MEMORY_SAVED] = MAX(bytes[MEMORY_SAVED], saved[i]);
-        bytes[MEMORY_WORK] = MAX(bytes[MEMORY_WORK], work[i] + size_hint(pr->scratch_bytes) * rt_processors());
+        bytes[MEMORY_WORK] = MAX(bytes[MEMORY_WORK], work[i] + size_hint(pr->scratch_bytes) * workers);
         last = u;
     }
     return n;

@@ -68,9 +68,25 @@ void dfp_place_temps(struct dfp *d, const struct print_group *g)
     }
 }
 
+/* Each work item of a card has a row of its own, in every group that the card keeps. Is that more than the group's
+ * share of the cache? Then the items of a group share one row. */
+static bool rows_are_large(const struct dfp *d, const struct print_group *g)
+{
+    double bytes = 0;
+    for (int s = g->first; s < g->first + g->n; s++)
+        for (int o = 0; o < d->loops->stmts.at[s].nout; o++) {
+            const int t = d->loops->stmts.at[s].out[o], place = d->pl->temp[t].place;
+            const int each = dtype_def((enum sol_dtype)d->loops->tensors.at[t].dtype)->bytes;
+            if ((place != TEMP_LOCAL && place != TEMP_SCRATCH) || temp_in_register(d, g, t)) continue;
+            bytes += (double)size_hint(d->pl->temp[t].elements) * d->lanes * each;
+        }
+    return bytes > (double)d->sc->target->l2;
+}
+
 /* Temporaries that become rows of vectors are stored in the type they are computed in; only some types allow that. */
 bool dfp_temps_fit(const struct dfp *d, const struct print_group *g)
 {
+    if (target_is_card(d->sc->target) && rows_are_large(d, g)) return false;
     for (int s = g->first; s < g->first + g->n; s++) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];
         for (int o = 0; o < st->nout; o++) {
