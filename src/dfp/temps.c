@@ -13,9 +13,17 @@ static bool writes_plainly(const struct loops *loops, const struct print_group *
     return true;
 }
 
+/* Has a register the value that the tensor's element would have? Integers wrap when they are computed, and a half is
+ * rounded when it is stored. */
+static bool keeps_value(const struct dfp *d, int tensor)
+{
+    const enum sol_dtype dtype = (enum sol_dtype)d->loops->tensors.at[tensor].dtype;
+    return dtype == SOL_F32 || dtype == SOL_F64 || compute_is_int(compute_of(dtype));
+}
+
 static bool temp_in_register(const struct dfp *d, const struct print_group *g, int tensor)
 {
-    return d->pl->temp[tensor].elements == 1 && writes_plainly(d->loops, g, tensor);
+    return d->pl->temp[tensor].elements == 1 && writes_plainly(d->loops, g, tensor) && keeps_value(d, tensor);
 }
 
 /* With several points at a time, each temporary needs a value per point. Registers can hold them; memory has room for
@@ -47,7 +55,7 @@ void dfp_place_temps(struct dfp *d, const struct print_group *g)
             struct print_temp *at = &d->pl->temp[t];
             if ((at->place != TEMP_LOCAL && at->place != TEMP_SCRATCH) || d->temp[t].row || d->temp[t].in_register)
                 continue;
-            if (temp_in_register(d, g, t) && (!d->items || lanes_type(d, t))) {
+            if (temp_in_register(d, g, t)) {
                 d->temp[t].in_register = true;
                 at->place = TEMP_NONE;
                 continue;

@@ -191,6 +191,24 @@ def test_rows(shape):
         assert difference(got, want) < 2e-6
 
 
+# -- temporaries of another type, where an item computes several points
+
+
+class Windows(torch.nn.Module):
+    """A mask of pairs, as for shifted windows. One operand is contiguous along the queries, the other along the keys."""
+
+    def forward(self, queries, keys):
+        apart = keys[:, None, :] - queries[:, :, None]
+        return apart.masked_fill(apart != 0, -100.0).masked_fill(apart == 0, 0.0), (apart > 0).to(torch.int8) * 100 * 3
+
+
+def test_masks_of_pairs():
+    torch.manual_seed(6)
+    given = torch.randint(0, 3, (2, 64, 49)).float()
+    for got, want in zip(sol.optimize(Windows(), *given)(*given), Windows()(*given), strict=True):
+        assert torch.equal(got, want)
+
+
 # -- what the list says
 
 
