@@ -2,6 +2,7 @@
  * Attributes that hold such sizes get them, too. Layers that need a number go, with what depends on them. */
 #include "dims_check.h"
 #include "random/graphs.h"
+#include "slow_build.h"
 
 #define MOST 3 /* dimensions */
 
@@ -286,6 +287,7 @@ static bool read_options(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    options.seeds = MAX(options.seeds / step_of_cases(1), 8); /* in ordinary builds, all */
     if (!read_options(argc, argv)) {
         fputs(usage, stderr);
         return 2;

@@ -16,6 +16,7 @@ struct interp {
     uint8_t *value; /* by node: enum value */
     /* by node: the expansion of composite functions on integers, since doubles would lose the low bits */
     int32_t *body;
+    const struct affine **affine; /* by node: an index that is a sum of index variables */
     sol_status status;
     int rand;
     bool sizes; /* integers may be sizes that vary */
@@ -166,11 +167,16 @@ static void outside(struct interp *p, const struct loops_tensor *t, int d, int64
                      p->loops->name, (long long)i, d, t->name, (long long)t->shape[d]);
 }
 
-/* Most indices are index variables, and reading elements takes most of the interpreter's time. */
+/* Most indices are index variables or sums of them, and reading elements takes most of the interpreter's time. */
 static inline int64_t index_at(struct interp *p, int32_t node)
 {
     const struct ex *e = &p->loops->ex.at[node];
-    return e->kind == EX_IVAR ? p->ivar[e->tensor] : fixed(p, whole(p, node));
+    if (e->kind == EX_IVAR) return p->ivar[e->tensor];
+    const struct affine *f = p->affine[node];
+    if (!f) return fixed(p, whole(p, node));
+    uint64_t at = (uint64_t)f->c;
+    for (int i = 0; i < f->n; i++) at += (uint64_t)f->coef[i] * (uint64_t)p->ivar[f->ivar[i]];
+    return (int64_t)at;
 }
 
 /* The offset of the element at a list of indices; -1: outside. */
@@ -578,6 +584,26 @@ static const struct loops *with_bodies(struct arena *a, const struct loops *loop
     return copy;
 }
 
+static void find_affine(struct interp *p, struct arena *a, int32_t first)
+{
+    struct affine f;
+    for (int32_t i = first; i; i = p->loops->ex.at[i].next)
+        if (p->loops->ex.at[i].kind != EX_IVAR && !p->affine[i] && ex_affine(p->loops, i, &f)) {
+            struct affine *copy = NEW(a, struct affine);
+            *copy = f;
+            p->affine[i] = copy;
+        }
+}
+
+/* Finds the indices that are sums of index variables, unless they may be sizes that vary. */
+static void find_indices(struct interp *p, struct arena *a)
+{
+    p->affine = NEW_ARRAY(a, const struct affine *, p->loops->ex.n);
+    for (int32_t i = 1; i < p->loops->ex.n && !p->sizes; i++)
+        if (p->loops->ex.at[i].kind == EX_READ) find_affine(p, a, p->loops->ex.at[i].a);
+    for (int i = 0; i < p->loops->stmts.n && !p->sizes; i++) find_affine(p, a, p->loops->stmts.at[i].index);
+}
+
 static sol_status interpret(struct sol_ctx *ctx, const struct loops *loops, void *const *data, bool sizes)
 {
     struct interp p = {.sizes = sizes, .ctx = ctx, .loops = loops, .rand = math_row("rand")};
@@ -585,6 +611,7 @@ static sol_status interpret(struct sol_ctx *ctx, const struct loops *loops, void
     if (!a) return SOL_ERR_NOMEM;
     p.loops = with_bodies(a, loops, &p.body);
     p.value = NEW_ARRAY(a, uint8_t, p.loops->ex.n);
+    find_indices(&p, a);
     p.status = temps(&p, a, data);
     for (int i = 0; i < loops->stmts.n && !p.status;) {
         const bool steps = loops->stmts.at[i].scan_step;
