@@ -36,6 +36,14 @@ struct making {
 
 /* -- planning */
 
+/* Should the group run in lanes, not statement by statement, by these numbers of vector operations? */
+static bool suit_lanes(const struct dfp *d, const struct print_group *g, double lanes, double rows)
+{
+    if (!target_is_card(d->sc->target)) return lanes <= rows;
+    const struct card_ways ways = card_ways(d->pl, g);
+    return ways.items <= ways.rows;
+}
+
 static void make_groups(struct making *m, const struct variant *v)
 {
     struct dfp *d = &m->d;
@@ -52,7 +60,7 @@ static void make_groups(struct making *m, const struct variant *v)
             rows += cost;
         }
         p->cost = rows;
-        if (vector < 0 || lanes > rows) continue;
+        if (vector < 0 || !suit_lanes(d, g, lanes, rows)) continue;
         p->cost = lanes;
         p->vector = d->vector = vector;
         p->mapped = d->items && dfp_map_items(d, g, &p->map);
@@ -429,7 +437,11 @@ static void rows_group(struct making *m, struct print_tasks *t)
             nest_scan(&d->p, st);
             open |= bit(st->scan_ivar);
         }
-        for (int j = 0; j < n; j++) dfp_row_statement(d, st + j, open);
+        for (int j = 0; j < n; j++) {
+            const bool last = s + j + 1 == g->first + g->n;
+            dfp_row_statement(d, st + j, open);
+            if (d->items && dfp_row_waits(d, st + j, last ? NULL : st + j + 1, open)) text_line(d->p.out, "@BARRIER;");
+        }
         if (st->scan_step) text_close(d->p.out, "}");
     }
     while (opened--) text_close(d->p.out, "}");
@@ -576,32 +588,29 @@ static struct making *make_with(const struct solver_context *sc, const struct cl
     return m;
 }
 
-/* Do all groups of statements run one by one? */
-static bool has_rows_only(const struct making *m)
-{
-    for (int i = 0; i < m->d.pl->ngroup; i++)
-        if (m->group[i].vector >= 0) return false;
-    return true;
-}
-
-/* The items that suit all rows of the kernel. */
+/* The items that suit all rows of the kernel; 0: it has none. */
 static int row_items(struct making *m)
 {
     struct dfp *d = &m->d;
     int items = 0;
-    for (int i = 0; i < d->pl->ngroup; i++) items = MAX(items, dfp_items_for_rows(d, &d->pl->group[i]));
-    return items;
+    bool others = false;
+    for (int i = 0; i < d->pl->ngroup; i++) {
+        if (m->group[i].vector < 0)
+            items = MAX(items, dfp_items_for_rows(d, &d->pl->group[i]));
+        else
+            others = true;
+    }
+    return items && others ? MAX(items, target_lanes(d->sc->target, sizeof(float))) : items;
 }
 
 static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)
 {
     const int lanes = lanes_for(sc, c);
     struct making *m = make_with(sc, c, v, lanes);
-    if (!target_is_card(sc->target) || !has_rows_only(m)) return m;
-    const int items = row_items(m);
-    if (items == lanes) return m;
+    const int items = target_is_card(sc->target) ? row_items(m) : 0;
+    if (!items || items == lanes) return m;
     struct making *other = make_with(sc, c, v, items);
-    return has_rows_only(other) && row_items(other) == items ? other : m;
+    return row_items(other) == items ? other : m;
 }
 
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)

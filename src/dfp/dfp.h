@@ -157,6 +157,9 @@ void dfp_map_assume(struct dfp *d, const struct print_group *g, const struct dfp
 
 /* rows.c: a single statement, vectorized along an index variable of its own or of its reductions */
 void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open);
+/* Must a group's items wait for each other between the statement and the next (NULL: the last)? Not if one of them
+ * stores the result, and it alone computes the next. */
+bool dfp_row_waits(struct dfp *d, const struct loops_stmt *s, const struct loops_stmt *next, uint64_t open);
 /* Names the largest parts of a value that contain none of the index variables `inner`. They join d->hoisted. */
 void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k);
 /* The outermost reductions in a value, at most `room`. Returns their number. */

@@ -4,6 +4,7 @@
  * accurate far from 0. What both passes and a later statement need (exp(x - m)) is computed once, into a temporary row.
  * Long reductions are split into parts: tasks, or, for moments, what stays in the cache between the passes. Parts have
  * the size that suits the hints of sizes that vary, and their number varies. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,6 +95,7 @@ struct split { /* the index variable becomes outer*block + inner */
     const struct loops_stmt *s;
     int ivar, outer, inner;
     int64_t block;
+    uint64_t whole; /* index variables of which each value is a part, too */
 };
 
 static void split_ivar(struct split *w, int ivar, int64_t block)
@@ -267,12 +269,26 @@ static bool keeps_row(const struct expand *x, const struct ex *e)
     return target_is_card(x->target) && points * (int64_t)sizeof(float) <= dfp_items_room(x->target);
 }
 
+/* Is a reduction with these results on a graphics card as fast in rows, with a work group for each result, as in parts,
+ * which are another step? Where results are side by side, the items of a row read whole sectors for single elements. */
+static bool suits_rows(const struct expand *x, uint64_t own, uint64_t bound)
+{
+    const struct target *t = x->target;
+    if (!target_is_card(t)) return false;
+    const int64_t length = ivars_points(x->loops, bound);
+    const double n = (double)MAX(ivars_points(x->loops, own), 1), bytes = n * (double)length * sizeof(float);
+    const double once = bytes / (bytes <= (double)t->l3 / 2 ? t->l2_rate : t->dram_rate);
+    const double rounds = ceil((double)length / card_row_items(t, length, n));
+    const double sectors = x->unit & own ? bytes * CARD_SECTOR / sizeof(float) / t->l2_rate : 0;
+    return MAX(MAX(rounds * CARD_WAIT / t->clock, sectors), once) <= once + target_step_ns(t);
+}
+
 static void moments(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->loops;
     const int32_t body = share(x, i, "r", e->b, e->u.bound, keeps_row(x, e) ? 1 : 4);
-    if (moments_of_parts(x, s, e, body)) return;
     const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
+    if (!(keeps_row(x, e) && suits_rows(x, own, bound)) && moments_of_parts(x, s, e, body)) return;
     int32_t when = 0;
     const int32_t from = !e->a && is_long(x, own, bound, body, &when) ? origin(x, s, own, bound, when, body) : 0;
     put(x, s, s->out[0], s->index, mean_from(x, from, sum_from(x, bound, e->a, body, from), count(loops, e)));
@@ -478,21 +494,43 @@ static int64_t parts_of(int64_t size, int64_t want)
     return best >= (want + 1) / 2 ? best : want;
 }
 
-/* Makes the statement part[outer ..] = red[inner ..] body, and returns the reduction over the parts. */
+/* Makes the statement part[whole outer ..] = red[inner ..] body, and returns the reduction over the parts. */
 static int32_t make_parts(struct split *w, const struct ex *e, enum sol_dtype dtype)
 {
     struct loops *loops = w->x->loops;
     const int32_t body = split_copy(w, e->b);
     int32_t guard = split_copy(w, e->a);
+    const uint64_t parts = w->whole | UINT64_C(1) << w->outer;
     const int32_t within = ex_cmp(loops, CMP_LT, split_index(w), ex_int(loops, loops->ivars.at[w->ivar].size));
     const int32_t both[2] = {within, guard};
     if (loops->ex.at[within].kind != EX_INT) guard = guard ? ex_logic(loops, EX_AND, 2, both) : within;
-    const uint64_t bound = (e->u.bound & ~(UINT64_C(1) << w->ivar)) | UINT64_C(1) << w->inner;
-    const uint64_t ivars = stmt_ivars(loops, w->s) | UINT64_C(1) << w->outer;
+    const uint64_t bound = (e->u.bound & ~w->whole & ~(UINT64_C(1) << w->ivar)) | UINT64_C(1) << w->inner;
+    const uint64_t ivars = stmt_ivars(loops, w->s) | parts;
     const int part = temp(w->x, "part", ivars, dtype);
     const int32_t index = ivar_list(w->x, ivars);
     put(w->x, w->s, part, index, ex_red(loops, e->op, bound, guard, body));
-    return ex_red(loops, e->op, UINT64_C(1) << w->outer, 0, ex_read(loops, part, ivar_list(w->x, ivars), 0));
+    return ex_red(loops, e->op, parts, 0, ex_read(loops, part, ivar_list(w->x, ivars), 0));
+}
+
+/* Chooses the index variable to split for about `want` parts: the first long one, which is usually the outermost in
+ * memory. On a graphics card all values of shorter ones in front of it are parts, too. -1: there is none. */
+static int choose_split(struct split *w, const struct ex *e, int64_t *want)
+{
+    const struct loops *loops = w->x->loops;
+    int found = -1;
+    for (int i = 0; i < loops->ivars.n; i++) {
+        const int64_t size = size_hint(loops->ivars.at[i].size);
+        if (!(e->u.bound >> i & 1) || size < 8 || (found >= 0 && *want < 2 * size_hint(loops->ivars.at[found].size)))
+            continue;
+        if (found >= 0) {
+            if (!target_is_card(w->x->target)) break;
+            if (__builtin_popcountll(stmt_ivars(loops, w->s) | w->whole) + 2 > SOL_MAX_DIMS) break;
+            w->whole |= UINT64_C(1) << found;
+            *want /= size_hint(loops->ivars.at[found].size);
+        }
+        found = i;
+    }
+    return found;
 }
 
 static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
@@ -506,12 +544,13 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
     const int64_t have = results(x, s, lanes), want = n == 1 ? parts_wanted(x, &e, have, lanes) : PARTS;
     const double work = (double)ivars_points(loops, stmt_ivars(loops, s)) * expr_ops(loops, s->value);
     if (n == 1 && simple && have < want / 4 && have > 0 && work >= PARTS_WORK &&
-        __builtin_popcountll(stmt_ivars(loops, s)) < SOL_MAX_DIMS && loops->ivars.n + 2 <= LOOPS_MAX_IVARS) {
+        __builtin_popcountll(stmt_ivars(loops, s)) < SOL_MAX_DIMS && loops->ivars.n + 2 <= LOOPS_MAX_IVARS &&
+        !suits_rows(x, stmt_ivars(loops, s), e.u.bound)) {
         struct split w = {.x = x, .s = s, .ivar = -1};
-        for (int i = 0; i < loops->ivars.n; i++) /* the first long one, which is usually the outermost in memory */
-            if (e.u.bound >> i & 1 && size_hint(loops->ivars.at[i].size) >= 8 && w.ivar < 0) w.ivar = i;
+        int64_t each = want / have;
+        w.ivar = choose_split(&w, &e, &each);
         if (w.ivar >= 0) {
-            const int64_t size = size_hint(loops->ivars.at[w.ivar].size), parts = parts_of(size, want / have);
+            const int64_t size = size_hint(loops->ivars.at[w.ivar].size), parts = parts_of(size, each);
             const enum compute k = expr_natural(loops, red[0]);
             split_ivar(&w, w.ivar, (size + parts - 1) / parts);
             whole.value = ex_replace(loops, s->value, red[0],

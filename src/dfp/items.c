@@ -24,8 +24,8 @@ static bool in_group(const struct dfp *d, const struct print_group *g, int tenso
 
 int64_t dfp_items_room(const struct target *t)
 {
-    enum { GROUPS = 8, LEAST = 1024 }; /* of a core at a time, or so */
-    return target_is_card(t) ? MAX(LEAST, MIN(t->l1 / GROUPS, t->group_bytes / 2)) : LEAST;
+    enum { LEAST = 1024 };
+    return target_is_card(t) ? card_row_bytes(t) : LEAST;
 }
 
 void dfp_items_keep(struct dfp *d, const struct print_group *g)
@@ -71,7 +71,7 @@ int dfp_items_for_rows(const struct dfp *d, const struct print_group *g)
             bytes += d->pl->temp[i].elements * dtype_def((enum sol_dtype)d->loops->tensors.at[i].dtype)->bytes;
     if (length <= WARP * EACH) return WARP;
     while (bytes && items < MOST && length / items >= 2 * ENOUGH && t->l1 / bytes * items < t->core_items) items *= 2;
-    return (int)items;
+    return MAX((int)items, card_row_items(t, length, (double)ivars_points(d->loops, g->shared)));
 }
 
 int dfp_items_shared(struct dfp *d, const struct print_group *g)

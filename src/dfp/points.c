@@ -146,6 +146,13 @@ static int distinct(int64_t *at, int n)
     return some;
 }
 
+/* Does the first cache of a core keep the operand? Then its sectors come from memory only once. */
+static bool is_near(const struct dfp *d, const struct access *a)
+{
+    return !a->write && (double)size_hint(loops_elements(&d->loops->tensors.at[a->tensor])) * bytes_of(d, a->tensor) <=
+                            (double)d->sc->target->l1 / 8;
+}
+
 /* Sectors per point. Points of a read come from the first cache, which takes time for each line, too; what is written
  * is sent by each access on its own. */
 static double access_cost(const struct dfp *d, const struct dfp_map *m, const struct access *a)
@@ -160,8 +167,8 @@ static double access_cost(const struct dfp *d, const struct dfp_map *m, const st
         single += distinct(each, WARP);
     }
     if (m->wide && is_aligned(a, m->tile, m->points)) single /= MAX(wide, 1);
-    const double all = distinct(at, WARP * m->points);
-    return a->times * (a->write ? MAX(all, single) : MAX(all, all * 0.75 + single * 0.25)) / (WARP * m->points);
+    const double all = distinct(at, WARP * m->points), near = is_near(d, a) ? 0.25 : 1;
+    return near * a->times * (a->write ? MAX(all, single) : MAX(all, all * 0.75 + single * 0.25)) / (WARP * m->points);
 }
 
 static double map_cost(const struct accesses *w, const struct dfp_map *m)

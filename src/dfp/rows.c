@@ -466,10 +466,22 @@ static void stored_once(struct dfp *d, const struct loops_stmt *s, uint64_t open
     if (d->items) text_close(d->p.out, "}");
 }
 
-void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
+static int row_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open)
 {
     double cost;
-    const int v = s->nout == 1 ? dfp_stmt_vector(d, s, open, &cost) : -1;
+    return s->nout == 1 ? dfp_stmt_vector(d, s, open, &cost) : -1;
+}
+
+bool dfp_row_waits(struct dfp *d, const struct loops_stmt *s, const struct loops_stmt *next, uint64_t open)
+{
+    if (!next || s->scan_step || next->scan_step || row_vector(d, next, open) >= 0) return true;
+    const int v = row_vector(d, s, open);
+    return v >= 0 && (stmt_ivars(d->loops, s) & ~open) >> v & 1;
+}
+
+void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
+{
+    const int v = row_vector(d, s, open);
     const enum compute k = compute_of((enum sol_dtype)d->loops->tensors.at[s->out[0]].dtype);
     const uint64_t own = stmt_ivars(d->loops, s) & ~open;
     const struct print_known *hoisted = d->hoisted;
@@ -516,6 +528,5 @@ void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
         nest_close(&d->p, &loops);
     }
     text_close(d->p.out, "}");
-    if (d->items) text_line(d->p.out, "@BARRIER;");
     d->hoisted = hoisted;
 }

@@ -168,11 +168,17 @@ static bool bring(struct loops *loops, int first, int at)
     return false;
 }
 
+static bool has_scans(const struct loops *loops)
+{
+    for (int s = 0; s < loops->stmts.n; s++)
+        if (loops->stmts.at[s].scan_step) return true;
+    return false;
+}
+
 /* Makes statements neighbours that share all their index variables. Statements of scans do not move. */
 static void order(struct loops *loops)
 {
-    for (int s = 0; s < loops->stmts.n; s++)
-        if (loops->stmts.at[s].scan_step) return;
+    if (has_scans(loops)) return;
     for (int at = 1, first = 0; at < loops->stmts.n; at++)
         if (!bring(loops, first, at)) first = at;
 }
@@ -229,6 +235,14 @@ static bool worth(const struct print_plan *pl, const struct print_group *g, cons
     return now >= 32 || (now >= parallel(pl, g->shared) && now >= parallel(pl, more->shared));
 }
 
+/* The same on a graphics card: is one step faster than two? */
+static bool worth_on_card(const struct print_plan *pl, const struct print_group *g, const struct print_group *more,
+                          uint64_t together)
+{
+    const struct print_group both = {g->first, g->n + more->n, together, 0};
+    return card_group_ns(pl, &both) <= card_group_ns(pl, g) + card_group_ns(pl, more) + target_step_ns(pl->target);
+}
+
 static double stmt_ops(const struct loops *loops, int s)
 {
     return (double)ivars_points(loops, stmt_ivars(loops, &loops->stmts.at[s])) *
@@ -249,23 +263,47 @@ static struct print_group run_from(const struct loops *loops, int s)
     return g;
 }
 
+static void join(const struct print_plan *pl, struct print_group *g, const struct print_group *more)
+{
+    g->n += more->n;
+    g->shared = groups_shared(pl->loops, g->first, g->first + g->n - 1);
+    g->ops += more->ops;
+}
+
+/* Joins the two neighbours that lose the least by it. */
+static void make_room_on_card(struct print_plan *pl)
+{
+    double best = INFINITY;
+    int at = 0;
+    for (int i = 0; i + 1 < pl->ngroup; i++) {
+        struct print_group both = pl->group[i];
+        join(pl, &both, &pl->group[i + 1]);
+        const double loss =
+            card_group_ns(pl, &both) - card_group_ns(pl, &pl->group[i]) - card_group_ns(pl, &pl->group[i + 1]);
+        if (loss < best) best = loss, at = i;
+    }
+    join(pl, &pl->group[at], &pl->group[at + 1]);
+    pl->ngroup--;
+    for (int i = at + 1; i < pl->ngroup; i++) pl->group[i] = pl->group[i + 1];
+}
+
 static void cut(struct print_plan *pl)
 {
     const struct loops *loops = pl->cluster.loops;
-    struct print_group *g = NULL;
+    const bool card = target_is_card(pl->target) && pl->lanes > 1 && !has_scans(loops);
     for (int s = 0; s < loops->stmts.n;) {
         const struct print_group run = run_from(loops, s);
+        struct print_group *g = pl->ngroup ? &pl->group[pl->ngroup - 1] : NULL;
         const uint64_t together = g ? groups_shared(loops, g->first, s + run.n - 1) : 0;
+        const bool full = pl->ngroup == KERNEL_MAX_STEPS;
         s += run.n;
         pl->ops += run.ops;
-        if (g && (pl->ngroup == KERNEL_MAX_STEPS || worth(pl, g, &run, together))) {
-            g->n += run.n;
-            g->shared = together;
-            g->ops += run.ops;
-        } else {
-            g = &pl->group[pl->ngroup++];
-            *g = run;
+        if (g && (card ? worth_on_card(pl, g, &run, together) : full || worth(pl, g, &run, together))) {
+            join(pl, g, &run);
+            continue;
         }
+        if (full) make_room_on_card(pl);
+        pl->group[pl->ngroup++] = run;
     }
     for (int i = 0; i < pl->ngroup; i++) pl->group[i].ops /= (double)MAX(1, ivars_points(loops, pl->group[i].shared));
 }

@@ -159,6 +159,18 @@ struct print_plan {
 };
 /* lanes: of a vector, or 1. */
 struct print_plan *groups_make(const struct solver_context *sc, const struct cluster *c, int lanes);
+/* card.c: what a group takes on a graphics card, in ns, if its shared points are work items, or work groups. */
+enum {
+    CARD_SECTOR = 32, /* bytes that memory moves at least */
+    CARD_WAIT = 300   /* cycles from an item's access to its next one */
+};
+struct card_ways {
+    double items, rows;
+};
+struct card_ways card_ways(const struct print_plan *pl, const struct print_group *g);
+double card_group_ns(const struct print_plan *pl, const struct print_group *g); /* in the faster way */
+int64_t card_row_bytes(const struct target *t); /* that each of its groups may have of a core's memory */
+int card_row_items(const struct target *t, int64_t length, double groups); /* of a group, for rows of a length */
 /* The number of statements from s on that run together in one loop over their scan index variable; 1 without a scan. */
 int groups_scan(const struct loops *loops, int s);
 /* The index variables that statements first .. last share: different points are independent. */
