@@ -170,6 +170,7 @@ static void statements(struct dfp *d, void *user)
         n = groups_scan(d->loops, s);
         if (st->scan_step) nest_scan(&d->p, st);
         const uint64_t open = g->shared | (st->scan_step ? bit(st->scan_ivar) : 0);
+        if (d->items && !st->scan_step) dfp_reduce_beside(d, st, g->first + g->n - s, open);
         for (int i = 0; i < n; i++) dfp_statement(d, st + i, open);
         if (!st->scan_step) continue;
         text_close(d->p.out, "}");

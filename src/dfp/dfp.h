@@ -8,6 +8,7 @@ enum { DFP_TILE = 0, DFP_TASK = 1 }; /* points of a register tile, 0: the usual;
 
 #define DFP_POINTS 16
 #define DFP_LEAST_LANES 2 /* of the shortest vectors in a range that is shorter than a full one */
+#define DFP_BESIDE 8      /* reductions of one loop, at most */
 #define DFP_MAX_PACKS 3   /* packed operands, at most */
 struct dfp_load {
     const char *text, *name;
@@ -89,7 +90,8 @@ void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop);
 const char *dfp_fits(struct dfp *d, const char *from, int64_t n, const char *end);
 const char *dfp_end(struct dfp *d, const char *text); /* a name for the end of a range, unless it is simple */
 void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open); /* at the current points and lanes */
-void dfp_use(struct dfp *d, int point); /* selects the point that is printed from now on */
+bool dfp_is_named(struct dfp *d, int32_t node); /* Has this reduction, or an equal one, been computed? Names it. */
+void dfp_use(struct dfp *d, int point);         /* selects the point that is printed from now on */
 /* for print_expr: takes registers before memory */
 const char *dfp_read(void *user, struct print_expr *p, int32_t node);
 void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text); /* names the node's current value */
@@ -103,12 +105,16 @@ struct dfp_reduction {
     struct print_loops loops;
     uint8_t unrolled[LOOPS_MAX_IVARS];
     int nunrolled;
-    VECTOR(int32_t) tests; /* parts of the guard that are decided, or tested in unrolled code */
-    VECTOR(int32_t) masks; /* parts that differ between lanes */
-    const char *counted;   /* the mask of the lanes that were not added before; NULL: all */
+    VECTOR(int32_t) tests;        /* parts of the guard that are decided, or tested in unrolled code */
+    VECTOR(int32_t) masks;        /* parts that differ between lanes */
+    const char *counted;          /* the mask of the lanes that were not added before; NULL: all */
+    struct dfp_reduction *beside; /* the next one that the same loop computes */
 };
 /* reductions.c */
 void dfp_reduce(struct dfp *d, int32_t node, enum compute k); /* names its result, at all points */
+/* Computes the reductions of the first of n statements, and those of the others that may have the same loop, if there
+ * are several: what they all read is read once. */
+void dfp_reduce_beside(struct dfp *d, const struct loops_stmt *s, int n, uint64_t open);
 void dfp_reduction_begin(struct dfp *d, const struct ex *e, int32_t node, enum compute k, struct dfp_reduction *out);
 const char *dfp_start(struct dfp *d, int op, enum compute k);
 void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char *value); /* acc = acc (op) value */

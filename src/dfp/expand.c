@@ -213,6 +213,65 @@ static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
     return from ? ex_binary(x->loops, EX_ADD, from, mean(x->loops, sum, n)) : mean(x->loops, sum, n);
 }
 
+/* Does a work group of a graphics card keep the row in its own memory? Then even values that are only read pay. */
+static bool keeps_row(const struct expand *x, const struct ex *e)
+{
+    const int64_t points = ivars_points(x->loops, e->u.bound);
+    return target_is_card(x->target) && points * (int64_t)sizeof(float) <= dfp_items_room(x->target);
+}
+
+/* Is a reduction with these results on a graphics card as fast in rows, with a work group for each result, as in parts,
+ * which are another step? Where results are side by side, the items of a row read whole sectors for single elements. */
+static bool suits_rows(const struct expand *x, uint64_t own, uint64_t bound)
+{
+    const struct target *t = x->target;
+    if (!target_is_card(t)) return false;
+    const int64_t length = ivars_points(x->loops, bound);
+    const double n = (double)MAX(ivars_points(x->loops, own), 1), bytes = n * (double)length * sizeof(float);
+    const double once = bytes / (bytes <= (double)t->l3 / 2 ? t->l2_rate : t->dram_rate);
+    const double rounds = ceil((double)length / card_row_items(t, length, n));
+    const double sectors = x->unit & own ? bytes * CARD_SECTOR / sizeof(float) / t->l2_rate : 0;
+    return MAX(MAX(rounds * CARD_WAIT / t->clock, sectors), once) <= once + target_step_ns(t);
+}
+
+/* Are values read on a graphics card by work items side by side, each alone? Then a second pass would read memory
+ * again.
+ */
+static bool in_columns(const struct expand *x, const struct loops_stmt *s, const struct ex *e)
+{
+    const uint64_t own = stmt_ivars(x->loops, s);
+    return target_is_card(x->target) && (x->unit & own) && !e->a && expr_natural(x->loops, e->b) == C_F32 &&
+           !(keeps_row(x, e) && suits_rows(x, own, e->u.bound));
+}
+
+/* The mean and the squared distances from it, added up or averaged, in one pass. With d = sum(x-o)/n, which is small if
+ * o is the mean of some of the values, u = o + d and v = sum((x-o)^2)/n - d^2. If o is the mean of f*n of them, d^2 is
+ * at most v*(1/f - 1), so the difference loses few digits. */
+static void moments_at_once(struct expand *x, const struct loops_stmt *s, uint64_t bound, int32_t body, bool added)
+{
+    struct loops *loops = x->loops;
+    const uint64_t ivars = stmt_ivars(loops, s);
+    const int d = temp(x, "away", ivars, SOL_F32);
+    const int32_t n = ex_int(loops, ivars_size(loops, bound)), from = origin(x, s, ivars, bound, 0, body);
+    const int32_t off = ex_binary(loops, EX_SUB, body, from), away = ex_read(loops, d, ivar_list(x, ivars), 0);
+    const int32_t square = ex_call(loops, math_row("square"), 1, &off);
+    put(x, s, d, ivar_list(x, ivars), mean(loops, sum_from(x, bound, 0, body, from), n));
+    put(x, s, s->out[0], s->index, ex_binary(loops, EX_ADD, from, away));
+    const int32_t all = mean(loops, ex_red(loops, RED_SUM, bound, 0, square), n);
+    const int32_t least[2] = {ex_binary(loops, EX_SUB, all, ex_call(loops, math_row("square"), 1, &away)),
+                              ex_real(loops, 0)};
+    const int32_t v = ex_call(loops, math_row("max"), 2, least);
+    put(x, s, s->out[1], s->index, added ? ex_binary(loops, EX_MUL, v, n) : v);
+}
+
+/* So many values that items for all columns fill a card; sums of fewer are not worth a part. */
+static int64_t column_length(const struct expand *x, uint64_t own, uint64_t bound)
+{
+    enum { LEAST = 32 };
+    const double all = (double)ivars_points(x->loops, own) * (double)ivars_points(x->loops, bound);
+    return (int64_t)MAX(LEAST, 2 * all / ((double)x->target->cores * x->target->core_items));
+}
+
 /* Computes means and squared distances of parts that stay in the cache between the two passes, then those of all
  * values: with the mean m, the count n and the sum of squares q of each part, v = sum(q + n*(m-u)^2). False: everything
  * stays in the cache anyway. */
@@ -221,10 +280,12 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     enum { STRIP = 256 }; /* bytes read together at each point if rows of results are contiguous */
     struct loops *loops = x->loops;
     const uint64_t own = stmt_ivars(loops, s);
-    const int64_t most = x->target->l2 / 4 / (x->unit & own ? STRIP : 4);
+    const bool columns = in_columns(x, s, e);
+    int64_t most = x->target->l2 / 4 / (x->unit & own ? STRIP : 4);
     struct split w = {.x = x, .s = s};
     uint64_t inner = e->u.bound, parts = 0;
     if (e->a || ivars_points(loops, inner) <= most) return false;
+    if (columns) most = MIN(most, column_length(x, own, inner));
     for (int i = 0; i < loops->ivars.n && ivars_points(loops, inner) > most; i++) {
         const uint64_t bit = UINT64_C(1) << i;
         const int64_t size = loops->ivars.at[i].size;
@@ -248,11 +309,18 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     const int32_t n = ex_int(loops, ivars_size(loops, inner));
     const int32_t m = ex_read(loops, part[0], ivar_list(x, ivars), 0), off = ex_binary(loops, EX_SUB, body, m);
     int32_t when = 0;
-    const int32_t from = is_long(x, ivars, inner, body, &when) ? origin(x, s, ivars, inner, when, body) : 0;
-    put(x, s, part[0], ivar_list(x, ivars), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
-    put(x, s, part[1], ivar_list(x, ivars),
-        ex_red(loops, RED_SUM, inner, 0, ex_call(loops, math_row("square"), 1, &off)));
-    const int32_t first = from ? origin(x, s, own, parts, 0, m) : 0;
+    const int32_t from = !columns && is_long(x, ivars, inner, body, &when) ? origin(x, s, ivars, inner, when, body) : 0;
+    if (columns) {
+        struct loops_stmt both = *s;
+        both.out[0] = (uint16_t)part[0], both.out[1] = (uint16_t)part[1];
+        both.index = ivar_list(x, ivars);
+        moments_at_once(x, &both, inner, body, true);
+    } else {
+        put(x, s, part[0], ivar_list(x, ivars), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
+        put(x, s, part[1], ivar_list(x, ivars),
+            ex_red(loops, RED_SUM, inner, 0, ex_call(loops, math_row("square"), 1, &off)));
+    }
+    const int32_t first = from || columns ? origin(x, s, own, parts, 0, m) : 0;
     put(x, s, s->out[0], s->index,
         mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(loops, ivars_size(loops, parts))));
     const int32_t u = ex_read(loops, s->out[0], s->index, 0), away = ex_binary(loops, EX_SUB, m, u);
@@ -262,33 +330,17 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     return true;
 }
 
-/* Does a work group of a graphics card keep the row in its own memory? Then even values that are only read pay. */
-static bool keeps_row(const struct expand *x, const struct ex *e)
-{
-    const int64_t points = ivars_points(x->loops, e->u.bound);
-    return target_is_card(x->target) && points * (int64_t)sizeof(float) <= dfp_items_room(x->target);
-}
-
-/* Is a reduction with these results on a graphics card as fast in rows, with a work group for each result, as in parts,
- * which are another step? Where results are side by side, the items of a row read whole sectors for single elements. */
-static bool suits_rows(const struct expand *x, uint64_t own, uint64_t bound)
-{
-    const struct target *t = x->target;
-    if (!target_is_card(t)) return false;
-    const int64_t length = ivars_points(x->loops, bound);
-    const double n = (double)MAX(ivars_points(x->loops, own), 1), bytes = n * (double)length * sizeof(float);
-    const double once = bytes / (bytes <= (double)t->l3 / 2 ? t->l2_rate : t->dram_rate);
-    const double rounds = ceil((double)length / card_row_items(t, length, n));
-    const double sectors = x->unit & own ? bytes * CARD_SECTOR / sizeof(float) / t->l2_rate : 0;
-    return MAX(MAX(rounds * CARD_WAIT / t->clock, sectors), once) <= once + target_step_ns(t);
-}
-
 static void moments(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->loops;
-    const int32_t body = share(x, i, "r", e->b, e->u.bound, keeps_row(x, e) ? 1 : 4);
     const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
-    if (!(keeps_row(x, e) && suits_rows(x, own, bound)) && moments_of_parts(x, s, e, body)) return;
+    const bool columns = in_columns(x, s, e), rows = keeps_row(x, e) && suits_rows(x, own, bound);
+    const int32_t body = columns ? e->b : share(x, i, "r", e->b, e->u.bound, keeps_row(x, e) ? 1 : 4);
+    if (!rows && moments_of_parts(x, s, e, body)) return;
+    if (columns) {
+        moments_at_once(x, s, bound, body, false);
+        return;
+    }
     int32_t when = 0;
     const int32_t from = !e->a && is_long(x, own, bound, body, &when) ? origin(x, s, own, bound, when, body) : 0;
     put(x, s, s->out[0], s->index, mean_from(x, from, sum_from(x, bound, e->a, body, from), count(loops, e)));

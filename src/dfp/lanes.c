@@ -133,8 +133,7 @@ const char *dfp_read(void *user, struct print_expr *p, int32_t node)
 
 /* -- statements */
 
-/* Has this reduction, or an equal one, been computed? Then this node gets the same name. */
-static bool named(struct dfp *d, int32_t node)
+bool dfp_is_named(struct dfp *d, int32_t node)
 {
     const struct print_known *found = NULL;
     for (int q = 0; q < d->points; q++) {
@@ -189,7 +188,7 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
     }
     const int n = s->nout > 1 ? 0 : dfp_reductions(d->loops, s->value, red, COUNT_OF(red));
     for (int i = 0; i < n; i++)
-        if (!named(d, red[i]) && (d->p.lanes == 1 || expr_varies(&d->p, red[i]))) dfp_reduce(d, red[i], k);
+        if (!dfp_is_named(d, red[i]) && (d->p.lanes == 1 || expr_varies(&d->p, red[i]))) dfp_reduce(d, red[i], k);
     for (int q = 0; q < d->points && s->nout == 1; q++) {
         dfp_use(d, q);
         const char *value = print_value(&d->p, s->value, dtype);

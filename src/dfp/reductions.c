@@ -45,12 +45,13 @@ static const char *masked(struct dfp_reduction *r, const char *value)
 void dfp_accumulate(struct dfp_reduction *r)
 {
     struct dfp *d = r->d;
-    for (int q = 0; q < d->points; q++) {
-        dfp_use(d, q);
-        const char *value = expr_value(&d->p, r->e->b, r->k);
-        if (r->masks.n || r->counted) value = masked(r, value);
-        dfp_join(d, r->e->op, r->k, r->acc[q], value);
-    }
+    for (struct dfp_reduction *one = r; one; one = one->beside)
+        for (int q = 0; q < d->points; q++) {
+            dfp_use(d, q);
+            const char *value = expr_value(&d->p, one->e->b, one->k);
+            if (one->masks.n || one->counted) value = masked(one, value);
+            dfp_join(d, one->e->op, one->k, one->acc[q], value);
+        }
 }
 
 static void unroll(struct dfp_reduction *r, int i)
@@ -151,8 +152,7 @@ void dfp_declare(struct dfp_reduction *r, const char **names)
 
 static void begin_chunk(void *user)
 {
-    struct dfp_reduction *r = user;
-    dfp_declare(r, r->acc);
+    for (struct dfp_reduction *r = user; r; r = r->beside) dfp_declare(r, r->acc);
 }
 
 /* Errors grow with the length of a chunk and with the number of chunks; the sum of both is smallest near the square
@@ -276,15 +276,18 @@ static void reduce_loops(struct dfp_reduction *r)
     struct dfp *d = r->d;
     choose_unrolled(r);
     cut_chunks(r);
-    dfp_declare(r, r->total);
-    memcpy(r->acc, r->total, sizeof r->acc);
+    for (struct dfp_reduction *one = r; one; one = one->beside) {
+        dfp_declare(one, one->total);
+        memcpy(one->acc, one->total, sizeof one->acc);
+    }
     struct dfp_load *loads = d->loads;
     nest_open(&d->p, &r->loops);
     if (r->loops.opened) d->loads = NULL;
     unroll(r, 0);
     if (r->loops.between) {
         for (int i = 0; i < r->loops.inner_opened; i++) text_close(d->p.out, "}");
-        for (int q = 0; q < d->points; q++) dfp_join(d, r->e->op, r->k, r->total[q], r->acc[q]);
+        for (struct dfp_reduction *one = r; one; one = one->beside)
+            for (int q = 0; q < d->points; q++) dfp_join(d, one->e->op, one->k, one->total[q], one->acc[q]);
         r->loops.opened -= r->loops.inner_opened;
     }
     nest_close(&d->p, &r->loops);
@@ -301,27 +304,79 @@ static bool never(struct dfp *d, int32_t guard)
     return false;
 }
 
-/* Computes the reduction `node` for all points and names the values. */
+static bool is_simple(const struct ex *e)
+{
+    return e->op == RED_SUM || e->op == RED_PROD || e->op == RED_MAX || e->op == RED_MIN;
+}
+
+/* Computes n reductions in one loop for all points, and names the values. */
+static void reduce(struct dfp *d, const int32_t *node, const enum compute *k, int n)
+{
+    struct dfp_reduction all[DFP_BESIDE], *r = all;
+    struct ex e[DFP_BESIDE];
+    for (int i = 0; i < n; i++) {
+        e[i] = *dfp_ex(d, node[i]);
+        dfp_reduction_begin(d, &e[i], node[i], k[i], &all[i]);
+        if (i) all[i - 1].beside = &all[i];
+    }
+    for (int i = 0; i < d->loops->ivars.n; i++)
+        if (e->u.bound >> i & 1 && d->loops->ivars.at[i].size > 1) r->loops.ivar[r->loops.n++] = (uint8_t)i;
+    nest_order(&d->p, &r->loops, e->b);
+    dfp_use(d, 0);
+    if (never(d, e->a)) {
+        for (int i = 0; i < n; i++) dfp_declare(&all[i], all[i].total);
+    } else {
+        nest_guard(&d->p, &r->loops, e->a);
+        if (!dfp_split_masks(r)) return;
+        reduce_loops(r);
+    }
+    for (int i = 0; i < n; i++)
+        for (int q = 0; q < d->points; q++) {
+            dfp_use(d, q);
+            dfp_name(d, node[i], all[i].k, all[i].total[q]);
+        }
+}
+
 void dfp_reduce(struct dfp *d, int32_t node, enum compute k)
 {
-    const struct ex e = *dfp_ex(d, node);
-    struct dfp_reduction r;
-    dfp_reduction_begin(d, &e, node, k, &r);
-    if (r.k == C_U64) return; /* printed together with its value, lane by lane */
-    if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return;
-    for (int i = 0; i < d->loops->ivars.n; i++)
-        if (e.u.bound >> i & 1 && d->loops->ivars.at[i].size > 1) r.loops.ivar[r.loops.n++] = (uint8_t)i;
-    nest_order(&d->p, &r.loops, e.b);
-    dfp_use(d, 0);
-    if (never(d, e.a)) {
-        dfp_declare(&r, r.total);
-    } else {
-        nest_guard(&d->p, &r.loops, e.a);
-        if (!dfp_split_masks(&r)) return;
-        reduce_loops(&r);
+    /* integers without helpers are printed together with their value, lane by lane */
+    if (is_simple(dfp_ex(d, node)) && reduction_kind(d, node, k) != C_U64) reduce(d, &node, &k, 1);
+}
+
+/* Does the expression read what one of these n statements writes? */
+static bool reads_results(const struct loops *loops, int32_t node, const struct loops_stmt *s, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int o = 0; o < s[i].nout; o++)
+            if (rewrite_reads(loops, node, s[i].out[o])) return true;
+    return false;
+}
+
+/* May this reduction be computed in the loop of `like`? */
+static bool fits_beside(struct dfp *d, int32_t node, int32_t like, enum compute k)
+{
+    const struct ex *e = dfp_ex(d, node), *other = dfp_ex(d, like);
+    const bool guards = e->a && other->a ? ex_equal(d->loops, e->a, other->a) : e->a == other->a;
+    return is_simple(e) && e->u.bound == other->u.bound && guards && reduction_kind(d, node, k) != C_U64;
+}
+
+void dfp_reduce_beside(struct dfp *d, const struct loops_stmt *s, int n, uint64_t open)
+{
+    int32_t node[DFP_BESIDE];
+    enum compute kind[DFP_BESIDE];
+    int found = 0;
+    for (int i = 0; i < n && s[i].nout == 1 && !s[i].scan_step; i++) {
+        int32_t red[DFP_BESIDE];
+        const enum compute k = compute_of((enum sol_dtype)d->loops->tensors.at[s[i].out[0]].dtype);
+        const int many = dfp_reductions(d->loops, s[i].value, red, DFP_BESIDE);
+        if ((!i && !many) || stmt_ivars(d->loops, &s[i]) & ~open) break;
+        for (int j = 0; j < many && found < DFP_BESIDE; j++) {
+            bool is_new = fits_beside(d, red[j], found ? node[0] : red[j], k) && !reads_results(d->loops, red[j], s, i);
+            for (int o = 0; o < found; o++) is_new = is_new && !ex_equal(d->loops, node[o], red[j]);
+            if (!is_new || dfp_is_named(d, red[j])) continue;
+            node[found] = red[j];
+            kind[found++] = k;
+        }
     }
-    for (int q = 0; q < d->points; q++) {
-        dfp_use(d, q);
-        dfp_name(d, node, r.k, r.total[q]);
-    }
+    if (found > 1) reduce(d, node, kind, found);
 }
