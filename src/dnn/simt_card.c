@@ -47,17 +47,6 @@ static bool has_neighbours(const struct problem *p, const struct operand *x, uin
     return false;
 }
 
-/* The strides by which K is ordered. */
-static const int64_t *strides_of_k(const struct problem *p)
-{
-    const struct operand *const x[] = {&p->a, &p->b};
-    for (int i = 0; i < 2; i++)
-        if (has_neighbours(p, x[i], p->k) && !p->c->memory[x[i]->tensor].constant) return x[i]->view.s;
-    for (int i = 0; i < 2; i++)
-        if (has_neighbours(p, x[i], p->k)) return x[i]->view.s;
-    return p->a.affine ? p->a.view.s : p->b.affine ? p->b.view.s : p->order;
-}
-
 static bool in_border(const struct operand *x, int ivar)
 {
     for (int d = 0; d < x->ndim; d++)
@@ -97,26 +86,64 @@ static bool read_once(const struct problem *p, int tensor)
     return true;
 }
 
-/* The dimension whose index is the index variable; -1: there is none. */
-static int dimension_of(const struct operand *x, int ivar)
+static int64_t elements_of(const struct problem *p, const struct operand *x)
 {
-    for (int d = 0; d < x->ndim; d++)
-        if (x->index[d].n == 1 && x->index[d].ivar[0] == ivar && x->index[d].coef[0] == 1 && !x->index[d].c) return d;
-    return -1;
+    return size_about(loops_elements(&p->loops->tensors.at[x->tensor]));
 }
 
-/* A constant that is indexed by index variables, each over its whole dimension. */
+/* Do the index variables count through the dimension, as digits of one number? (`W[O I*49+P]` after a flatten) */
+static bool counts(const struct problem *p, const struct affine *f, int64_t size)
+{
+    int64_t below = 1, next = 1;
+    for (; next; below *= MAX(next, 1)) {
+        next = 0;
+        for (int i = 0; i < f->n; i++) {
+            const int64_t own = p->loops->ivars.at[f->ivar[i]].size;
+            if (size_varies(own)) return false;
+            if (own > 1 && f->coef[i] == below) next = own;
+        }
+    }
+    return !f->c && below == size;
+}
+
+/* The size of the index variable if the operand has it in an index, otherwise 0. */
+static int64_t size_in(const struct problem *p, const struct operand *x, int ivar)
+{
+    for (int d = 0; d < x->ndim; d++)
+        for (int i = 0; i < x->index[d].n; i++)
+            if (x->index[d].ivar[i] == ivar) return p->loops->ivars.at[ivar].size;
+    return 0;
+}
+
+/* A constant whose elements are each read at one value of the index variables: every one is a digit of one index. */
 static bool may_pack(const struct problem *p, const struct operand *x)
 {
     const struct loops_tensor *t = &p->loops->tensors.at[x->tensor];
+    uint64_t seen = 0;
+    int n = 0;
     if (!p->c->memory[x->tensor].constant || !x->affine || x->any_border || !read_once(p, x->tensor)) return false;
     for (int d = 0; d < x->ndim; d++) {
         const struct affine *f = &x->index[d];
-        if (size_varies(t->shape[d]) || f->n > 1 || (!f->n && (f->c || t->shape[d] != 1))) return false;
-        if (f->n && (dimension_of(x, f->ivar[0]) != d || p->loops->ivars.at[f->ivar[0]].size != t->shape[d]))
-            return false;
+        n += f->n;
+        if (!counts(p, f, t->shape[d])) return false;
+        for (int i = 0; i < f->n; seen |= bit(f->ivar[i++]))
+            if (seen >> f->ivar[i] & 1) return false;
     }
-    return true;
+    return n <= SOL_MAX_DIMS;
+}
+
+/* The strides by which K is ordered: those of the larger factor with neighbours in K that may not be packed. */
+static const int64_t *strides_of_k(const struct problem *p)
+{
+    const struct operand *const x[] = {&p->a, &p->b};
+    const struct operand *best = NULL;
+    for (int packs = 0; packs < 2 && !best; packs++)
+        for (int i = 0; i < 2; i++) {
+            if (!has_neighbours(p, x[i], p->k) || may_pack(p, x[i]) != packs) continue;
+            if (!best || elements_of(p, x[i]) > elements_of(p, best)) best = x[i];
+        }
+    if (best) return best->view.s;
+    return p->a.affine ? p->a.view.s : p->b.affine ? p->b.view.s : p->order;
 }
 
 /* packed[batch.. k.. own..] = x[..] */
@@ -127,16 +154,22 @@ static void pack(struct simt *s, struct operand *x, const struct simt_order *own
     const struct simt_order *const orders[] = {&s->batch, &s->k, own};
     struct loops *loops = loops_create(p->arena, "pack");
     int64_t shape[SOL_MAX_DIMS], step = 1;
-    int32_t from[SOL_MAX_DIMS], to[SOL_MAX_DIMS];
+    int32_t from[SOL_MAX_DIMS], to[SOL_MAX_DIMS], index[LOOPS_MAX_IVARS] = {0};
     int n = 0;
-    for (int d = 0; d < t->ndim; d++)
-        from[d] = t->shape[d] == 1 ? ex_int(loops, 0) : ex_ivar(loops, loops_ivar(loops, SAY("A%d", d), t->shape[d]));
+    for (int d = 0; d < t->ndim; d++) {
+        from[d] = ex_int(loops, 0);
+        for (int i = 0; i < x->index[d].n; i++) {
+            const int ivar = x->index[d].ivar[i], at = loops->ivars.n;
+            index[ivar] = ex_ivar(loops, loops_ivar(loops, SAY("A%d", at), p->loops->ivars.at[ivar].size));
+            const int32_t digit = ex_binary(loops, EX_MUL, index[ivar], ex_int(loops, x->index[d].coef[i]));
+            from[d] = ex_binary(loops, EX_ADD, from[d], digit);
+        }
+    }
     for (int o = 0; o < COUNT_OF(orders); o++)
         for (int i = 0; i < orders[o]->n; i++) {
-            const int d = dimension_of(x, orders[o]->ivar[i]);
-            if (d < 0 || t->shape[d] == 1) continue;
-            to[n] = from[d];
-            shape[n++] = t->shape[d];
+            const int ivar = orders[o]->ivar[i];
+            const int64_t size = size_in(p, x, ivar);
+            if (size > 1) to[n] = index[ivar], shape[n++] = size;
         }
     loops_tensor(loops, "w", LOOPS_INPUT, (enum sol_dtype)t->dtype, t->ndim, t->shape);
     loops_tensor(loops, "packed", LOOPS_OUTPUT, (enum sol_dtype)t->dtype, n, shape);
@@ -147,10 +180,10 @@ static void pack(struct simt *s, struct operand *x, const struct simt_order *own
     s->pack[s->npack++] = (struct kernel_pack){x->tensor, loops};
     for (int o = COUNT_OF(orders) - 1; o >= 0; o--)
         for (int i = orders[o]->n - 1; i >= 0; i--) {
-            const int d = dimension_of(x, orders[o]->ivar[i]);
-            if (d < 0) continue;
+            const int64_t size = size_in(p, x, orders[o]->ivar[i]);
+            if (!size) continue;
             x->view.s[orders[o]->ivar[i]] = step;
-            step *= t->shape[d];
+            step *= size;
         }
 }
 
