@@ -11,7 +11,9 @@ enum { P_VECTORS };
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
 {
     struct attention_grad g;
-    return attention_grad_find(sc, c, &g, out_why);
+    if (target_has_vectors(sc->target)) return attention_grad_find(sc, c, &g, out_why);
+    *out_why = "it has no vectors";
+    return false;
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)

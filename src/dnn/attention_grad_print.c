@@ -171,16 +171,9 @@ static int64_t put_scratch(const struct attention_grad *g, struct text *out)
     return size_add(at, size_mul(keys, d + e));
 }
 
-static void put_batch(const struct attention *a, struct text *out)
+static void put_batch(struct attention *a, struct text *out)
 {
-    int64_t n = 1;
-    for (int i = a->loops->ivars.n - 1; i >= 0; i--) {
-        if (!(a->batch >> i & 1)) continue;
-        const char *at = text_over(a->arena, "task", n);
-        n = size_mul(n, attention_size(a, i));
-        text_line(out, "const int64_t %s = %s;", attention_name(a, i),
-                  text_modulo(a->arena, text_enclosed(a->arena, at), attention_size(a, i)));
-    }
+    attention_put_batch(a, out, "task", 1);
     text_line(out, "for (int64_t i = 0; i < %lld; i++) dk_[i] = 0;",
               (long long)size_mul(attention_size(a, a->s), wide(a, a->d) + wide(a, a->e)));
 }

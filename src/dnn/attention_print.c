@@ -213,17 +213,11 @@ static int64_t put_scratch(struct attention *a, struct text *out)
     return at;
 }
 
-/* Declares the index variables of the batch, digits of the task's number, and the block of queries. */
-int64_t attention_put_place(struct attention *a, struct text *out)
+int64_t attention_put_batch(struct attention *a, struct text *out, const char *number, int64_t n)
 {
-    int64_t n = size_ceil_div(attention_size(a, a->t), a->queries);
-    text_line(out, "const int64_t t0_ = %s * %d;", text_enclosed(a->arena, text_modulo(a->arena, "task", n)),
-              a->queries);
-    text_line(out, "const int64_t count_ = @sol_min_i64(%d, %lld - t0_);", a->queries,
-              (long long)attention_size(a, a->t));
     for (int i = a->loops->ivars.n - 1; i >= 0; i--) {
         if (!(a->batch >> i & 1)) continue;
-        const char *at = text_over(a->arena, "task", n);
+        const char *at = text_over(a->arena, number, n);
         n = size_mul(n, attention_size(a, i));
         text_line(out, "const int64_t %s = %s;", attention_name(a, i),
                   text_modulo(a->arena, text_enclosed(a->arena, at), attention_size(a, i)));
@@ -231,17 +225,31 @@ int64_t attention_put_place(struct attention *a, struct text *out)
     return n;
 }
 
-/* The text of a factor's address at the first query or key, and the first element. */
-const char *attention_address(struct attention_printing *w, const struct attention_factor *x)
+int64_t attention_put_place(struct attention *a, struct text *out)
+{
+    const int64_t n = size_ceil_div(attention_size(a, a->t), a->queries);
+    text_line(out, "const int64_t t0_ = %s * %d;", text_enclosed(a->arena, text_modulo(a->arena, "task", n)),
+              a->queries);
+    text_line(out, "const int64_t count_ = @sol_min_i64(%d, %lld - t0_);", a->queries,
+              (long long)attention_size(a, a->t));
+    return attention_put_batch(a, out, "task", n);
+}
+
+const char *attention_address_at(struct attention_printing *w, const struct attention_factor *x, const char *query)
 {
     const struct attention *a = w->a;
     const struct ex *e = &a->loops->ex.at[x->node];
     for (int i = 0; i < a->loops->ivars.n; i++) w->ivar[i] = (struct print_ivar){0};
     w->ivar[a->s].known = w->ivar[a->d].known = w->ivar[a->e].known = true;
-    w->ivar[a->t] = (struct print_ivar){true, "t0_", 0, 0, size_sub(attention_size(a, a->t), 1)};
+    w->ivar[a->t] = (struct print_ivar){true, query, 0, 0, size_sub(attention_size(a, a->t), 1)};
     const char *at = print_offset(&w->p, x->tensor, e->a);
     w->ivar[a->s].known = w->ivar[a->d].known = w->ivar[a->e].known = w->ivar[a->t].known = false;
     return text_address(a->arena, a->loops->tensors.at[x->tensor].name, at);
+}
+
+const char *attention_address(struct attention_printing *w, const struct attention_factor *x)
+{
+    return attention_address_at(w, x, "t0_");
 }
 
 static void put_start(struct attention_printing *w, struct text *out)
@@ -270,24 +278,30 @@ static void put_start(struct attention_printing *w, struct text *out)
 
 /* -- scores */
 
-struct attention_range attention_put_range(struct attention_printing *w, struct text *out)
+struct attention_range attention_range(struct attention_printing *w, int of, int by, const char *first,
+                                       const char *last)
 {
     struct attention *a = w->a;
     const char *low[2], *high[2];
     bool rest = false;
-    text_line(out, "const int64_t last_ = t0_ + count_ - 1;");
-    text_line(out, "(void)last_;");
     for (int i = 0; i < 2; i++) {
         struct print_loops l = {0};
-        w->ivar[a->t] = (struct print_ivar){true, i ? "last_" : "t0_", 0, 0, size_sub(attention_size(a, a->t), 1)};
+        w->ivar[by] = (struct print_ivar){true, i ? last : first, 0, 0, size_sub(attention_size(a, by), 1)};
         nest_guard(&w->p, &l, a->guard);
-        nest_range(&w->p, &l, a->s, 0, &low[i], &high[i]);
+        nest_range(&w->p, &l, of, 0, &low[i], &high[i]);
         rest |= l.guard.n > 0;
     }
-    w->ivar[a->t].known = false;
+    w->ivar[by].known = false;
     return (struct attention_range){
         SAY("@sol_min_i64(%s, %s)", low[0], low[1]), SAY("@sol_max_i64(%s, %s)", high[0], high[1]),
         rest ? NULL : SAY("@sol_max_i64(%s, %s)", low[0], low[1]), SAY("@sol_min_i64(%s, %s)", high[0], high[1])};
+}
+
+struct attention_range attention_put_range(struct attention_printing *w, struct text *out)
+{
+    text_line(out, "const int64_t last_ = t0_ + count_ - 1;");
+    text_line(out, "(void)last_;");
+    return attention_range(w, w->a->s, w->a->t, "t0_", "last_");
 }
 
 /* One vector of scores: a sum becomes a score, or -inf outside of the guard. */

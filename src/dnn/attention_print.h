@@ -24,7 +24,7 @@ struct attention_tile {
     int64_t depth; /* columns of `from` */
     bool keep;     /* tiles of values: what was added up before is multiplied by `keep_` */
 };
-struct attention_range {
+struct attention_range {           /* of keys for a block of queries, or the other way round */
     const char *from, *to;         /* keys that some query of the block may have */
     const char *all_from, *all_to; /* keys that all of them have; NULL: it is not known */
 };
@@ -40,7 +40,12 @@ const char *attention_name(const struct attention *a, int ivar);
 int64_t attention_size(const struct attention *a, int ivar);
 const char *attention_vector(const struct attention *a);
 const char *attention_frame(const struct attention *a); /* the first parameter of a function, if sizes vary */
+/* The text of a factor's address at the first key or at `query` (NULL: the first), and the first element. `query` of
+ * attention_address is the block's first. */
 const char *attention_address(struct attention_printing *w, const struct attention_factor *x);
+const char *attention_address_at(struct attention_printing *w, const struct attention_factor *x, const char *query);
+/* Declares the index variables of the batch, digits of `number` over n. Returns n times their sizes. */
+int64_t attention_put_batch(struct attention *a, struct text *out, const char *number, int64_t n);
 /* Declares the block of queries of task `task` and the index variables of the batch. Returns the number of tasks. */
 int64_t attention_put_place(struct attention *a, struct text *out);
 void attention_put_pointers(struct attention *a, struct text *out);
@@ -57,6 +62,9 @@ void attention_put_sums_of_keys(struct attention *a, struct text *out, const str
                                 const char *from, const char *by, const char *to);
 void attention_put_sums_of_values(struct attention *a, struct text *out, const struct attention_tile *tile,
                                   const char *from, const char *by, const char *to);
+/* Of index variable `of`, for a block of `by`. */
+struct attention_range attention_range(struct attention_printing *w, int of, int by, const char *first,
+                                       const char *last);
 struct attention_range attention_put_range(struct attention_printing *w, struct text *out);
 
 #endif

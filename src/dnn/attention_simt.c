@@ -11,7 +11,7 @@ enum { PACK = 16, MOST = 128 }; /* bytes of a load of full width; registers of a
 
 static int padded(const struct attention_simt *s)
 {
-    const int piece = s->across * s->wide;
+    const int piece = s->across * s->group.wide;
     return ((int)attention_size(&s->a, s->a.e) + piece - 1) / piece * piece;
 }
 
@@ -24,19 +24,19 @@ static bool shape(struct attention_simt *s, const int *p)
     a->keys = p[P_KEYS];
     s->across = p[P_ACROSS];
     s->down = p[P_DOWN];
-    s->items = s->across * s->down;
-    s->wide = PACK / bytes;
+    s->group.items = s->across * s->down;
+    s->group.wide = PACK / bytes;
     s->rows = a->queries / s->down;
     s->cols = a->keys / s->across;
     s->values = padded(s) / s->across;
-    s->pitch_q = a->queries + s->wide;
-    s->pitch_k = a->keys + s->wide;
+    s->pitch_q = a->queries + s->group.wide;
+    s->pitch_k = a->keys + s->group.wide;
     s->pitch_v = padded(s);
     const int q = depth * s->pitch_q, k = depth * s->pitch_k, v = a->keys * s->pitch_v, weights = a->keys * s->pitch_q;
     s->one_buffer = (q + k + v + weights) * bytes > a->target->group_bytes;
     s->shared = (q + (s->one_buffer ? MAX(k, v) : k + v) + weights) * bytes;
     return s->shared <= a->target->group_bytes && s->rows * s->values * bytes / 4 <= MOST &&
-           s->items <= a->target->group_items;
+           s->group.items <= a->target->group_items;
 }
 
 /* -- cost */
@@ -52,9 +52,9 @@ static double resident(const struct attention_simt *s)
 {
     const struct target *t = s->a.target;
     const double each = (s->rows * (s->values + s->cols) + 24) * dtype_def(s->a.dtype)->bytes / 4.0 + 40;
-    double n = (double)t->core_items / s->items;
+    double n = (double)t->core_items / s->group.items;
     n = fmin(n, floor((double)t->l1 / (s->shared + 1024)));
-    n = fmin(n, floor(constants.registers / (fmin(each, 255) * s->items)));
+    n = fmin(n, floor(constants.registers / (fmin(each, 255) * s->group.items)));
     return fmax(1, n);
 }
 
@@ -72,15 +72,15 @@ static double simt_ns(const struct attention_simt *s)
     const double products = s->rows * (s->cols * depth + s->values * (double)a->keys) * (bytes / 4);
     const double reads = constants.read * ((s->rows + s->cols) * depth + (s->rows + s->values) * (double)a->keys);
     const double loads = constants.load * a->keys *
-                         (depth / attention_simt_width(s, &a->k, (int64_t)depth) +
-                          (both - depth) / attention_simt_width(s, &a->v, (int64_t)(both - depth))) /
-                         s->items;
+                         (depth / group_width(&s->group, &a->k, (int64_t)depth) +
+                          (both - depth) / group_width(&s->group, &a->v, (int64_t)(both - depth))) /
+                         s->group.items;
     const double work = products + reads + loads + constants.score * s->rows * s->cols;
     const double each = ceil(groups / t->cores), now = fmin(each, resident(s));
-    const double warps = now * s->items / 32.0, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
-    const double rate = pipes * fmin(1, s->items * now / pipes) * warps / (warps + constants.warps);
-    const double step = fmax(now * s->items * work / rate, (attention_simt_early(s) ? 1 : 3) * constants.wait +
-                                                               constants.chain * (depth + (double)a->keys));
+    const double warps = now * s->group.items / 32.0, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
+    const double rate = pipes * fmin(1, s->group.items * now / pipes) * warps / (warps + constants.warps);
+    const double step = fmax(now * s->group.items * work / rate, (attention_simt_early(s) ? 1 : 3) * constants.wait +
+                                                                     constants.chain * (depth + (double)a->keys));
     const double compute = each / now * (blocks * step + constants.start) / t->clock;
     const double far = batch * (queries + keys) * both * bytes / t->dram_rate;
     const double near = groups * seen * both * bytes / t->l2_rate, memory = fmax(far, near);

@@ -10,6 +10,7 @@
 
 extern const struct solver dnn_attention;
 extern const struct solver dnn_attention_grad;
+extern const struct solver dnn_attention_grad_simt;
 extern const struct solver dnn_attention_simt;
 extern const struct solver dnn_blas;
 extern const struct solver dnn_direct;

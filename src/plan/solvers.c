@@ -7,13 +7,14 @@
 #include "dnn/solvers.h"
 #include "plan/plan.h"
 
-const struct solver *const solvers[] = {
-    &dnn_attention,      &dnn_attention_grad, &dnn_blas,    &dnn_direct,           &dnn_gemv, &dnn_matmul, &dnn_simt,
-    &dnn_attention_simt, &dnn_winograd,       &dnn_weights, &dnn_weights_winograd,
+const struct solver *const solvers[] = {&dnn_attention, &dnn_attention_grad, &dnn_blas,
+                                        &dnn_direct,    &dnn_gemv,           &dnn_matmul,
+                                        &dnn_simt,      &dnn_attention_simt, &dnn_attention_grad_simt,
+                                        &dnn_winograd,  &dnn_weights,        &dnn_weights_winograd,
 #define X(name) &dnn_##name,
 #include "dnn/plugins.def"
 #undef X
-    &dfp_solver,         &nest_solver,        NULL};
+                                        &dfp_solver,    &nest_solver,        NULL};
 
 const struct solver *solver_named(const char *name)
 {

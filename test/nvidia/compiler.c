@@ -68,8 +68,8 @@ static void write_kernels(FILE *f, const char *text)
         } while (*end && (*end != '(' || !strncmp(name, "__", 2)));
         fprintf(f, "CUDA_KERNEL(%.*s)\n", (int)(end - name), name);
     }
-    fprintf(f, "__thread __align__(16) char shared_[%d];\nextern \"C\" char *cuda_shared() { return shared_; }\n",
-            GROUP_BYTES);
+    fprintf(f, "__thread __align__(16) char shared_[%ld];\nextern \"C\" char *cuda_shared() { return shared_; }\n",
+            setting("shared", GROUP_BYTES));
 }
 
 /* Is a pointer __restrict__ that leads to more than constants? nvcc reads by it in front of a barrier what another

@@ -301,7 +301,7 @@ API int cuLaunchKernel(const struct kernel *k, unsigned gx, unsigned gy, unsigne
 {
     NEEDS_CONTEXT;
     if (!gx || !gy || !gz || gy * gz > 65535 || x * y * z > MOST_ITEMS || y * z != 1 || gy * gz != 1) return INVALID;
-    if (!x || shared > GROUP_BYTES || extra) return INVALID;
+    if (!x || shared > setting("shared", GROUP_BYTES) || extra) return INVALID;
     struct command c = {.kind = LAUNCH, .kernel = k, .shared = shared};
     c.group = (struct group){.items = {x, y, z}, .groups = {gx, gy, gz}};
     memcpy(c.parameter, parameters, (size_t)k->n * sizeof *parameters);
@@ -570,10 +570,10 @@ API int cuDeviceTotalMem_v2(size_t *out, int device)
 API int cuDeviceGetAttribute(int *out, int what, int device)
 {
     const int cc = (int)setting("cc", 90);
-    const int cores = (int)setting("cores", 16);
-    const int values[][2] = {{1, MOST_ITEMS}, {8, GROUP_BYTES}, {10, 32},         {13, 1980000}, {16, cores},
-                             {36, 2619000},   {37, 5120},       {38, 50 << 20},   {39, 2048},    {75, cc / 10},
-                             {76, cc % 10},   {81, 228 << 10},  {97, GROUP_BYTES}};
+    const int cores = (int)setting("cores", 16), shared = (int)setting("shared", GROUP_BYTES);
+    const int values[][2] = {{1, MOST_ITEMS}, {8, shared},     {10, 32},       {13, 1980000}, {16, cores},
+                             {36, 2619000},   {37, 5120},      {38, 50 << 20}, {39, 2048},    {75, cc / 10},
+                             {76, cc % 10},   {81, 228 << 10}, {97, shared}};
     (void)device;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (values[i][0] == what) {

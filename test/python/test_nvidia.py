@@ -163,6 +163,26 @@ def test_attention_trains(kind):
     assert any(k.solver.startswith("attention_simt") for k in sol.profile(optimized, *given, runs=1).kernels)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", ATTENTION, ids=lambda c: "-".join(map(str, c)))
+def test_attention_gradient(case, dtype):
+    """One kernel computes all three gradients."""
+    model, given = Attention(case[0] == "causal"), attention_inputs(case[0], dtype, *case[1:])
+    exact = [x.double() if x.is_floating_point() else x for x in given]
+    sol.config["solver"] = "attention_grad_simt"
+    optimized = sol.optimize(model, *given)
+    for x in (*given[:3], *exact[:3]):
+        x.requires_grad_()
+    got, want = optimized(*given), model(*exact)
+    weights = torch.rand(want.shape, dtype=torch.float64) - 0.5
+    (want * weights).sum().backward()
+    (got * weights.to(dtype)).sum().backward()
+    for x, y in zip(given[:3], exact[:3], strict=True):
+        assert difference(x.grad, y.grad) < (2e-5 if dtype == torch.float32 else 1e-13)
+    kernels = sol.profile(optimized, *given, runs=1).kernels
+    assert "attention_grad_simt" in {k.solver.split()[0] for k in kernels}
+
+
 def test_long_attention_has_a_kernel_of_its_own():
     """By its costs, without tuning, on the card that is assumed."""
     sol.config["autotune"] = "off"
