@@ -49,7 +49,7 @@ static void the_processor_is_a_device(void **state)
     assert_non_null(strstr(s.text, "matmul, ")); /* a backend */
     const char *opencl = strstr(s.text, "opencl:0 ");
     assert_non_null(opencl);
-    assert_non_null(strstr(opencl, "<simt, attention_simt, dfp, nest>"));
+    assert_non_null(strstr(opencl, "<simt, attention_simt, attention_grad_simt, dfp, nest>"));
     assert_null(strstr(s.text, "simt, winograd"));
     assert_int_equal(sol_config_set(ctx, "device", "far:9"), SOL_OK);
     assert_int_equal(list().selected, 0);
