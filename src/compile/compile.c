@@ -62,14 +62,14 @@ static const struct net_note *notes_of(struct arena *a, const struct schedule_pr
     for (int i = 0; i < p->steps.n; i++) {
         const struct unit *u = compile_unit_of(p, i);
         if (!u) continue;
-        const char *variant = u->opaque ? NULL : u->kernel.variant;
-        notes[i] = (struct net_note){.label = arena_strdup(a, u->label),
-                                     .solver = arena_printf(a, "%s%s%s", u->opaque ? "opaque" : u->kernel.solver,
-                                                            variant ? " " : "", variant ? variant : ""),
-                                     .where = u->layer ? arena_strdup(a, u->layer->where) : NULL,
-                                     .flops = p->steps.at[i].flops,
-                                     .bytes = p->steps.at[i].bytes,
-                                     .continues = i && compile_unit_of(p, i - 1) == u};
+        const char *variant = u->kernel.variant;
+        notes[i] = (struct net_note){
+            .label = arena_strdup(a, u->label),
+            .solver = arena_printf(a, "%s%s%s", unit_solver(u), variant ? " " : "", variant ? variant : ""),
+            .where = u->layer ? arena_strdup(a, u->layer->where) : NULL,
+            .flops = p->steps.at[i].flops,
+            .bytes = p->steps.at[i].bytes,
+            .continues = i && compile_unit_of(p, i - 1) == u};
     }
     return notes;
 }

@@ -113,7 +113,7 @@ static void put_borders(struct drawing *d, struct text *out, const struct unit *
 /* Of several versions, the one that runs at the hints counts. */
 static double cost_of(const struct unit *u)
 {
-    return u->opaque ? 0 : u->kernel.cost * (double)size_hint(unit_when(u, 1));
+    return u->kernel.cost * (double)size_hint(unit_when(u, 1));
 }
 
 static void put_unit(struct drawing *d, int number)
@@ -124,7 +124,7 @@ static void put_unit(struct drawing *d, int number)
     text_put(t, "        u%d [fillcolor=\"0.04 %.2f 1.0\", label=\"", number, MIN(share * 4, 0.8));
     put_layers(t, u->label);
     put_borders(d, t, u);
-    text_put(t, "%s %s\\n", u->opaque ? "opaque" : u->kernel.solver, u->kernel.variant ? u->kernel.variant : "");
+    text_put(t, "%s %s\\n", unit_solver(u), u->kernel.variant ? u->kernel.variant : "");
     text_put(t, "%.1f us estimated, %.0f %%, %.3g MFLOP\"];\n", cost_of(u) / 1e3, 100 * share,
              u->opaque ? 0 : work_hint(loops_flops(u->loops)) / 1e6);
 }

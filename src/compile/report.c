@@ -34,7 +34,7 @@ void compile_report(const struct schedule *s)
             if (u->loops->tensors.at[k].role == LOOPS_OUTPUT)
                 shape = shape_text(p->arena, u->loops->tensors.at[k].user);
         LOG(p->ctx, LOG_DEBUG, "plan", "%-8s %s %s: %s, %.1f us, %s", program_name(u->program),
-            u->opaque ? "opaque" : u->kernel.solver, u->kernel.variant ? u->kernel.variant : "", shape,
+            unit_solver(u), u->kernel.variant ? u->kernel.variant : "", shape,
             u->kernel.cost / 1e3, u->label);
     }
     LOG(p->ctx, LOG_DEBUG, "plan", "workspace %lld forward, %lld backward, prepared %lld, saved %lld bytes",

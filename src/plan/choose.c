@@ -428,7 +428,10 @@ static sol_status finish(struct plan *p, struct map *packs, int *at)
 {
     struct unit *u = p->units.at[*at];
     int first = *at;
-    if (!u->opaque) TRY(choose_unit(p, *at));
+    if (u->opaque)
+        TRY(opaque_kernel(p->arena, p->target, u->layer, &u->kernel));
+    else
+        TRY(choose_unit(p, *at));
     set_operands(p, packs, at, u);
     for (int k = first; k < *at; k++) {
         int place = k;

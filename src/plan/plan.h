@@ -54,7 +54,8 @@ struct unit {
     struct sol_layer *layer; /* the first layer; gives position and name */
     const char *label;       /* "conv1 + relu" */
     enum program program;
-    bool opaque, dead;
+    bool opaque; /* its layer has no loops; without a kernel it runs on the host */
+    bool dead;
     bool view;             /* it only copies elements, so it may disappear into its readers */
     bool contraction;      /* its anchor is a sum of products of two tensors */
     int anchor;            /* statement that dominates the work */
@@ -239,6 +240,11 @@ bool plan_suits(struct plan *p, const struct unit *u, const struct candidate *c)
 static inline int64_t unit_when(const struct unit *u, int64_t size)
 {
     return u->when ? size_mul(size, u->when) : size;
+}
+/* The solver of its kernel, for reports. */
+static inline const char *unit_solver(const struct unit *u)
+{
+    return u->kernel.source ? u->kernel.solver : "opaque";
 }
 /* Adds a candidate to a choice with room for it. Candidates are sorted by cost; of equal ones, the first comes
  * first. */

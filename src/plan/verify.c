@@ -461,7 +461,7 @@ static sol_status check_operands(struct check *c, const struct unit *u, int at)
         if (packed) TRY(check_read(c, u, at, u->operand[n]));
         n++;
     }
-    n += u->opaque ? 0 : u->kernel.nwork;
+    n += u->kernel.nwork;
     return n == u->noperand ? SOL_OK : plan_wrong(c->p, u, "expected %d operands, got %d", n, u->noperand);
 }
 
@@ -470,7 +470,7 @@ static sol_status check_kernels(struct check *c)
     for (int i = 0; i < c->p->units.n; i++) {
         const struct unit *u = c->p->units.at[i];
         if (u->dead || (c->p->phase < PHASE_CHOOSE && !u->kernel.source)) continue;
-        if (!u->opaque) TRY(check_kernel(c, u));
+        if (!u->opaque || u->kernel.source) TRY(check_kernel(c, u));
         if (c->p->phase >= PHASE_CHOOSE) TRY(check_operands(c, u, i));
     }
     return SOL_OK;

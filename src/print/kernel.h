@@ -233,6 +233,11 @@ struct halo { /* at least one dimension has one */
 };
 sol_status halo_kernel(struct arena *a, const struct target *t, const struct halo *h, struct kernel *out);
 
+/* opaque.c: the kernel of a layer without loops, on devices that launch kernels; its operands are the layer's inputs and
+ * outputs, row-major, and work buffers. source NULL: there is none, so the layer runs on the host. */
+struct sol_layer;
+sol_status opaque_kernel(struct arena *a, const struct target *t, const struct sol_layer *l, struct kernel *out);
+
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 
 /* How a read of a tensor prints: returns C text for the value (of the tensor's compute type, p->lanes wide; with

@@ -96,7 +96,7 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
     }
     struct schedule_step step = {
         .unit = u, .set = -1, .label = u->label, .noperand = u->noperand, .operand = u->operand, .kernel = -1};
-    if (u->opaque) {
+    if (!u->kernel.source) {
         step.call = s->opaque.n;
         step.set = layer_sets(u->layer);
         step.tasks = 1;
@@ -126,7 +126,9 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
 /* Puts a line for each statement that a step computes. */
 static void put_statements(struct text *t, struct arena *a, const struct schedule_step *st)
 {
-    const char *line = st->unit ? kernel_what(a, st->unit->loops) : "y0 = 0 around its elements";
+    const char *line = !st->unit          ? "y0 = 0 around its elements"
+                       : st->unit->opaque ? st->unit->layer->def->name
+                                          : kernel_what(a, st->unit->loops);
     for (size_t n; *line; line += n + (line[n] == '\n')) {
         n = strcspn(line, "\n");
         text_put(t, "%s %.*s\n", t->n ? " *" : "/*", (int)n, line);
