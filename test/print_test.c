@@ -17,31 +17,34 @@ static void test_nest(void **state)
 }
 
 /* Compares the prelude's vector functions with libm in double, over all exponents and both signs. */
-#define SWEEP                                                                                                    \
-    "static double ulps(float got, double want)\n"                                                               \
-    "{\n"                                                                                                        \
-    "    if (want != want) return got != got ? 0 : 1e9;\n"                                                       \
-    "    const float w = (float)want;\n"                                                                         \
-    "    if (isinf(w) || fabs(want) < 1.2e-38) return fabs((double)got - w) <= 2e-45 || got == w ? 0 : 1e9;\n"   \
-    "    return fabs((double)got - want) / (nextafterf(fabsf(w), INFINITY) - fabsf(w));\n"                       \
-    "}\n"                                                                                                        \
-    "#define SWEEP(name)                                                        \\\n"                            \
-    "    double worst_##name(void)                                              \\\n"                            \
-    "    {                                                                      \\\n"                            \
-    "        double worst = 0;                                                  \\\n"                            \
-    "        for (uint64_t b = 0; b < 0x100000000u; b += 60013 * 4) {           \\\n"                            \
-    "            float x[4];                                                    \\\n"                            \
-    "            for (int i = 0; i < 4; i++) {                                  \\\n"                            \
-    "                const uint32_t bits = (uint32_t)(b + 60013 * i);           \\\n"                            \
-    "                __builtin_memcpy(x + i, &bits, 4);                         \\\n"                            \
-    "            }                                                              \\\n"                            \
-    "            const f32x4 y = sol_##name##_f32x4(*(const f32x4 *)x);         \\\n"                            \
-    "            for (int i = 0; i < 4; i++) worst = fmax(worst, ulps(y[i], name((double)x[i]))); \\\n"          \
-    "        }                                                                  \\\n"                            \
-    "        return worst;                                                      \\\n"                            \
-    "    }\n"                                                                                                    \
-    "SWEEP(exp) SWEEP(log) SWEEP(tanh) SWEEP(erf) SWEEP(erfc) SWEEP(sin) SWEEP(cos) SWEEP(expm1) SWEEP(log1p)\n" \
-    "SWEEP(sqrt) SWEEP(floor) SWEEP(ceil) SWEEP(trunc) SWEEP(exp2) SWEEP(log2) SWEEP(log10) SWEEP(tan)\n"        \
+#define SWEEP                                                                                                        \
+    "static double ulps(float got, double want)\n"                                                                   \
+    "{\n"                                                                                                            \
+    "    if (want != want) return got != got ? 0 : 1e9;\n"                                                           \
+    "    const float w = (float)want;\n"                                                                             \
+    "    if (isinf(w) || fabs(want) < 1.2e-38) return fabs((double)got - w) <= 2e-45 || got == w ? 0 : 1e9;\n"       \
+    "    return fabs((double)got - want) / (nextafterf(fabsf(w), INFINITY) - fabsf(w));\n"                           \
+    "}\n"                                                                                                            \
+    "#define SWEEP(name) \\\n"                                                                                       \
+    "    double worst_##name(void) \\\n"                                                                             \
+    "    { \\\n"                                                                                                     \
+    "        double worst = 0; \\\n"                                                                                 \
+    "        for (int64_t b = -8192; b < 0x100000000 / 60013; b += LANES) { /* below 0: multiples of pi / 2 */ \\\n" \
+    "            float x[LANES]; \\\n"                                                                               \
+    "            VECTOR y; \\\n"                                                                                     \
+    "            for (int i = 0; i < LANES; i++) { \\\n"                                                             \
+    "                const uint32_t bits = (uint32_t)(60013 * (b + i)); \\\n"                                        \
+    "                __builtin_memcpy(x + i, &bits, 4); \\\n"                                                        \
+    "                if (b < 0) x[i] = (float)((double)(b + i) * 1.5707963267948966); \\\n"                          \
+    "            } \\\n"                                                                                             \
+    "            __builtin_memcpy(&y, x, sizeof y); \\\n"                                                            \
+    "            y = CALL(name)(y); \\\n"                                                                            \
+    "            for (int i = 0; i < LANES; i++) worst = fmax(worst, ulps(y[i], name((double)x[i]))); \\\n"          \
+    "        } \\\n"                                                                                                 \
+    "        return worst; \\\n"                                                                                     \
+    "    }\n"                                                                                                        \
+    "SWEEP(exp) SWEEP(log) SWEEP(tanh) SWEEP(erf) SWEEP(erfc) SWEEP(sin) SWEEP(cos) SWEEP(expm1) SWEEP(log1p)\n"     \
+    "SWEEP(sqrt) SWEEP(floor) SWEEP(ceil) SWEEP(trunc) SWEEP(exp2) SWEEP(log2) SWEEP(log10) SWEEP(tan)\n"            \
     "SWEEP(asin) SWEEP(acos) SWEEP(atan) SWEEP(sinh) SWEEP(cosh) SWEEP(asinh) SWEEP(acosh) SWEEP(atanh)\n"
 
 /* The same for functions of two arguments: all exponents of one with some of the other, and special values. */
@@ -92,6 +95,9 @@ static void test_functions(void **state)
         struct text text = text_new(a);
         text_put(&text, "#include <math.h>\n");
         helpers_print(&text, helpers_make(a, &target));
+        const int lanes = target.vector_bytes / 4; /* the widest vector */
+        text_put(&text, "#define LANES %d\n#define VECTOR f32x%d\n#define CALL(name) sol_##name##_f32x%d\n", lanes,
+                 lanes, lanes);
         text_put(&text, "%s%s", SWEEP, SWEEP2);
         const struct check_tool tool = {
             .cc = targets[t][2], .flags = {"-O2", arena_printf(a, "-march=%s", targets[t][1])}, .target = &target};

@@ -100,6 +100,20 @@ static const struct helper_row extreme_helper[] = {
     {"sol_relu_$V", "@HELPER @$V sol_relu_$V(@$V a) { return @sol_greater_$V((@$V){0}, a); }"},
 };
 
+/* Divisions of long vectors take several times as long as an estimate, which AVX-512 has, and a step of Newton's
+ * method. */
+static const struct helper_row inverse_helper = {"sol_inverse_$V",
+                                                 "/* 1 / a of 1 <= a <= 2: 1 ulp. */\n"
+                                                 "@HELPER @$V sol_inverse_$V(@$V a)\n"
+                                                 "{\n"
+                                                 "#if $G && !defined __clang__\n"
+                                                 "    const @$V y = (@$V)__builtin_ia32_rcp14ps512_mask(a, a, -1);\n"
+                                                 "    return y * (1.0f - a * y) + y;\n"
+                                                 "#else\n"
+                                                 "    return 1.0f / a;\n"
+                                                 "#endif\n"
+                                                 "}"};
+
 /* Elements at places: an instruction of AVX-512, $T, where there is one. */
 static const struct helper_row gather_helper = {"sol_gather_$V", "@HELPER @$V sol_gather_$V(const $S *x, @$I at)\n"
                                                                  "{\n"
@@ -180,11 +194,11 @@ static const struct helper_row float_functions[] = {
                      "    const @$V u = 1.0f + x, y = @sol_log_$V(u);\n"
                      "    return @sol_select_$V((@$I)(u == 0) | (@$I)(u == @INFINITY), y, y + (x - (u - 1.0f)) / u);\n"
                      "}"},
-    {"sol_tanh_$V", "/* tanh: 2 ulp. */\n"
+    {"sol_tanh_$V", "/* tanh: 2 ulp. Large: from e = exp(-2 |x|). */\n"
                     "@HELPER @$V sol_tanh_$V(@$V x)\n"
                     "{\n"
-                    "    const @$V a = @sol_abs_$V(x), s = x * x;\n"
-                    "    const @$V large = 1.0f - 2.0f / (@sol_exp_$V(a + a) + 1.0f);\n"
+                    "    const @$V a = @sol_abs_$V(x), s = x * x, e = @sol_weight_$V(a * -2.0f);\n"
+                    "    const @$V large = 1.0f - (e + e) * @sol_inverse_$V(e + 1.0f);\n"
                     "    @$V q = s * -0.0057049872f + 0.0206390874f;\n"
                     "    q = q * s - 0.0537397151f;\n"
                     "    q = q * s + 0.133314422f;\n"
@@ -210,7 +224,7 @@ static const struct helper_row float_functions[] = {
                    "    g = g * t - 0.105261843f;\n"
                    "    g = g * t - 0.635718315f;\n"
                    "    g = g * t - 0.128514361f;\n"
-                   "    const @$V large = 1.0f - @sol_exp_$V(g * t - t);\n"
+                   "    const @$V large = 1.0f - @sol_weight_$V(g * t - t);\n"
                    "    return @sol_select_$V(a > 0.93f, @sol_sign_$V(large, x), @sol_erf_small_$V(x));\n"
                    "}"},
     {"sol_erfc_$V",
@@ -235,9 +249,9 @@ static const struct helper_row float_functions[] = {
      "}"},
     {"sol_sigmoid_$V", "/* sigmoid: 2 ulp; 0 where the result would be denormal. */\n"
                        "@HELPER @$V sol_sigmoid_$V(@$V x) { return 1.0f / (1.0f + @sol_exp_$V(-x)); }"},
-    {"sol_wave_$V",
-     "/* sin, cos: 1 ulp. Arguments are reduced in double by multiples of pi / 2; libm handles huge ones. */\n"
-     "@HELPER @$V sol_wave_$V(@$V v, int quarter)\n"
+    {"sol_wave_far_$V",
+     "/* Arguments are reduced in double by multiples of pi / 2; libm handles huge ones. */\n"
+     "@HELPER @$V sol_wave_far_$V(@$V v, int quarter)\n"
      "{\n"
      "    float a[$L];\n"
      "    __builtin_memcpy(a, &v, sizeof a);\n"
@@ -260,6 +274,34 @@ static const struct helper_row float_functions[] = {
      "    }\n"
      "    __builtin_memcpy(&v, a, sizeof a);\n"
      "    return v;\n"
+     "}"},
+    {"sol_wave_$V",
+     "/* sin, cos: 1 ulp. x = n pi / 2 + r + low, for |n| < 2^13. The first three of the four parts of pi / 2 have so "
+     "few\n"
+     " * digits that their products with n are exact. */\n"
+     "@HELPER @$V sol_wave_$V(@$V x, int quarter)\n"
+     "{\n"
+     "#if defined __FMA__ || defined __aarch64__\n"
+     "    const @$I far = @sol_abs_$V(x) > 8192.0f;\n"
+     "    int some = 0;\n"
+     "    for (int i = 0; i < $L; i++) some |= far[i];\n"
+     "    if (some) return @sol_wave_far_$V(x, quarter);\n"
+     "    const @$V shifted = x * 0.636619772f + 12582912.0f, n = shifted - 12582912.0f;\n"
+     "    const @$V near = (x - n * 0x1.92p0f) - n * 0x1.fb4p-12f, r = near - n * 0x1.444p-24f;\n"
+     "    const @$V low = ((near - r) - n * 0x1.444p-24f) - n * 0x1.68c234p-39f, s = r * r, one = 1.0f - s * 0.5f;\n"
+     "    @$V sine = s * 2.71804649e-06f - 0.000198393044f;\n"
+     "    sine = sine * s + 0.00833332928f;\n"
+     "    sine = sine * s - 0.166666666f;\n"
+     "    sine = r + (sine * s * r + low * one);\n"
+     "    @$V cosine = s * -2.72050435e-07f + 2.47994515e-05f;\n"
+     "    cosine = cosine * s - 0.00138888835f;\n"
+     "    cosine = cosine * s + 0.0416666666f;\n"
+     "    cosine = one + (((1.0f - one) - s * 0.5f) + (cosine * s * s - r * low));\n"
+     "    const @$I k = (@$I)shifted + quarter;\n"
+     "    return (@$V)((@$I)@sol_select_$V((k & 1) != 0, cosine, sine) ^ (k & 2) << 30);\n"
+     "#else\n"
+     "    return @sol_wave_far_$V(x, quarter);\n"
+     "#endif\n"
      "}"},
     {"sol_sin_$V", "@HELPER @$V sol_sin_$V(@$V x) { return @sol_wave_$V(x, 0); }"},
     {"sol_cos_$V", "@HELPER @$V sol_cos_$V(@$V x) { return @sol_wave_$V(x, 1); }"},
@@ -376,6 +418,9 @@ static void extremes(struct helpers *h, struct token *t, int n, int lanes, enum 
         t[n + 2].text = instructions[i].more;
     }
     add(h, ROWS(extreme_helper), t, n + 3);
+    if (k != C_F32) return;
+    if (lanes != 16) t[n].text = "0";
+    add(h, &inverse_helper, 1, t, n + 1);
 }
 
 static void gathers(struct helpers *h, struct token *t, int n, int lanes, enum compute k)
