@@ -13,9 +13,10 @@
 struct expand {
     struct loops *loops;
     const struct target *target;
-    uint64_t softsums; /* by tensor: it is a sum of exponentials */
-    uint64_t unit;     /* index variables along which outputs are contiguous */
-    int lanes;         /* of a vector */
+    const struct memory *memory; /* of the tensors that are no temporaries */
+    uint64_t softsums;           /* by tensor: it is a sum of exponentials */
+    uint64_t unit;               /* index variables along which outputs are contiguous */
+    int lanes;                   /* of a vector */
     VECTOR(struct loops_stmt) stmts;
 };
 
@@ -220,17 +221,52 @@ static bool keeps_row(const struct expand *x, const struct ex *e)
     return target_is_card(x->target) && points * (int64_t)sizeof(float) <= dfp_items_room(x->target);
 }
 
+/* How many elements of tensors are read side by side along index variables of the results, and of the terms? */
+struct runs {
+    const struct expand *x;
+    uint64_t own, bound;
+    double columns, rows;
+};
+static void see_run(void *user, int32_t node)
+{
+    struct runs *r = user;
+    const struct loops *loops = r->x->loops;
+    const struct ex *e = &loops->ex.at[node];
+    struct affine a;
+    uint64_t runs = 0;
+    if (e->kind != EX_READ || loops->tensors.at[e->tensor].role == LOOPS_TABLE) return;
+    if (loops->tensors.at[e->tensor].role == LOOPS_TEMP) {
+        runs = ex_ivars(loops, node) & r->x->unit;
+    } else if (expr_affine_offset(loops, r->x->memory, e->tensor, e->a, &a)) {
+        for (int i = 0; i < a.n; i++)
+            if (a.coef[i] == 1) runs |= bit(a.ivar[i]);
+    }
+    const double n = (double)size_hint(loops_elements(&loops->tensors.at[e->tensor]));
+    if (runs & r->bound)
+        r->rows += n;
+    else if (runs & r->own)
+        r->columns += n;
+}
+
+/* Are the terms of different results side by side, not those of one result? */
+static bool reads_columns(const struct expand *x, uint64_t own, const struct ex *e)
+{
+    struct runs r = {.x = x, .own = own, .bound = e->u.bound};
+    ex_walk(x->loops, e->b, see_run, &r);
+    return r.columns > r.rows;
+}
+
 /* Is a reduction with these results on a graphics card as fast in rows, with a work group for each result, as in parts,
  * which are another step? Where results are side by side, the items of a row read whole sectors for single elements. */
-static bool suits_rows(const struct expand *x, uint64_t own, uint64_t bound)
+static bool suits_rows(const struct expand *x, uint64_t own, const struct ex *e)
 {
     const struct target *t = x->target;
     if (!target_is_card(t)) return false;
-    const int64_t length = ivars_points(x->loops, bound);
+    const int64_t length = ivars_points(x->loops, e->u.bound);
     const double n = (double)MAX(ivars_points(x->loops, own), 1), bytes = n * (double)length * sizeof(float);
     const double once = bytes / (bytes <= (double)t->l3 / 2 ? t->l2_rate : t->dram_rate);
     const double rounds = ceil((double)length / card_row_items(t, length, n));
-    const double sectors = x->unit & own ? bytes * CARD_SECTOR / sizeof(float) / t->l2_rate : 0;
+    const double sectors = reads_columns(x, own, e) ? bytes * CARD_SECTOR / sizeof(float) / t->l2_rate : 0;
     return MAX(MAX(rounds * CARD_WAIT / t->clock, sectors), once) <= once + target_step_ns(t);
 }
 
@@ -240,8 +276,8 @@ static bool suits_rows(const struct expand *x, uint64_t own, uint64_t bound)
 static bool in_columns(const struct expand *x, const struct loops_stmt *s, const struct ex *e)
 {
     const uint64_t own = stmt_ivars(x->loops, s);
-    return target_is_card(x->target) && (x->unit & own) && !e->a && expr_natural(x->loops, e->b) == C_F32 &&
-           !(keeps_row(x, e) && suits_rows(x, own, e->u.bound));
+    return target_is_card(x->target) && reads_columns(x, own, e) && !e->a && expr_natural(x->loops, e->b) == C_F32 &&
+           !(keeps_row(x, e) && suits_rows(x, own, e));
 }
 
 /* The mean and the squared distances from it, added up or averaged, in one pass. With d = sum(x-o)/n, which is small if
@@ -334,7 +370,7 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
 {
     struct loops *loops = x->loops;
     const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
-    const bool columns = in_columns(x, s, e), rows = keeps_row(x, e) && suits_rows(x, own, bound);
+    const bool columns = in_columns(x, s, e), rows = keeps_row(x, e) && suits_rows(x, own, e);
     const int32_t body = columns ? e->b : share(x, i, "r", e->b, e->u.bound, keeps_row(x, e) ? 1 : 4);
     if (!rows && moments_of_parts(x, s, e, body)) return;
     if (columns) {
@@ -528,11 +564,13 @@ static int64_t parts_wanted(const struct expand *x, const struct ex *e, int64_t 
     return MAX(PARTS, MIN(most, (int64_t)t->cores * t->core_items / lanes / 2));
 }
 
-/* How many of the statement's results are computed independently, as tasks. */
-static int64_t results(const struct expand *x, const struct loops_stmt *s, int lanes)
+/* How many of the statement's results are computed independently, as tasks. On a card a result whose terms are side by
+ * side may have a work group. */
+static int64_t results(const struct expand *x, const struct loops_stmt *s, const struct ex *e, int lanes)
 {
     const uint64_t own = stmt_ivars(x->loops, s), unit = x->unit & own;
     const int64_t n = ivars_points(x->loops, own);
+    if (target_is_card(x->target) && e->kind == EX_RED && !reads_columns(x, own, e)) return n;
     return unit ? n / MAX(1, MIN(lanes, ivars_points(x->loops, unit))) : n;
 }
 
@@ -593,11 +631,11 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
     const int n = s->nout == 1 && !s->scan_step ? dfp_reductions(loops, s->value, red, 2) : 0;
     const struct ex e = n == 1 ? loops->ex.at[red[0]] : (struct ex){0};
     const bool simple = e.op == RED_SUM || e.op == RED_PROD || e.op == RED_MAX || e.op == RED_MIN;
-    const int64_t have = results(x, s, lanes), want = n == 1 ? parts_wanted(x, &e, have, lanes) : PARTS;
+    const int64_t have = results(x, s, &e, lanes), want = n == 1 ? parts_wanted(x, &e, have, lanes) : PARTS;
     const double work = (double)ivars_points(loops, stmt_ivars(loops, s)) * expr_ops(loops, s->value);
     if (n == 1 && simple && have < want / 4 && have > 0 && work >= PARTS_WORK &&
         __builtin_popcountll(stmt_ivars(loops, s)) < SOL_MAX_DIMS && loops->ivars.n + 2 <= LOOPS_MAX_IVARS &&
-        !suits_rows(x, stmt_ivars(loops, s), e.u.bound)) {
+        !suits_rows(x, stmt_ivars(loops, s), &e)) {
         struct split w = {.x = x, .s = s, .ivar = -1};
         int64_t each = want / have;
         w.ivar = choose_split(&w, &e, &each);
@@ -619,8 +657,11 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
 struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes)
 {
     struct loops *loops = loops_copy(sc->arena, c->loops);
-    struct expand x = {
-        .loops = loops, .target = sc->target, .unit = groups_unit_ivars(loops, c->memory), .lanes = lanes};
+    struct expand x = {.loops = loops,
+                       .target = sc->target,
+                       .memory = c->memory,
+                       .unit = groups_unit_ivars(loops, c->memory),
+                       .lanes = lanes};
     for (int i = 0; i < loops->stmts.n; i++) {
         const struct loops_stmt s = loops->stmts.at[i];
         const struct ex e = loops->ex.at[s.value];

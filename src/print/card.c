@@ -14,6 +14,7 @@
 
 enum {
     NEIGHBOURS = 8, /* items whose elements fill a sector */
+    AT_ONCE = 4,    /* accesses of an item's loop that are under way: compilers unroll it */
     JOIN = 200,     /* cycles of a barrier, with the sum over a group's items */
     GROUPS = 8,     /* work groups of a core at a time, or so */
     EACH = 4        /* elements of a row for an item, at least, where a group has more items than it must */
@@ -172,7 +173,7 @@ static double items_ns(struct weigh w)
     double cycles = 0;
     for (int i = w.g->first; i < w.g->first + w.g->n; i++) {
         add_statement(&w, &w.pl->loops->stmts.at[i]);
-        cycles += w.reads / points * CARD_WAIT;
+        cycles += MAX(w.reads / points / AT_ONCE, 1) * CARD_WAIT;
     }
     return MAX(w.traffic, waiting(&w, cycles, points));
 }
