@@ -215,9 +215,9 @@ static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
 }
 
 /* Does a work group of a graphics card keep the row in its own memory? Then even values that are only read pay. */
-static bool keeps_row(const struct expand *x, const struct ex *e)
+static bool keeps_row(const struct expand *x, uint64_t bound)
 {
-    const int64_t points = ivars_points(x->loops, e->u.bound);
+    const int64_t points = ivars_points(x->loops, bound);
     return target_is_card(x->target) && points * (int64_t)sizeof(float) <= dfp_items_room(x->target);
 }
 
@@ -277,7 +277,7 @@ static bool in_columns(const struct expand *x, const struct loops_stmt *s, const
 {
     const uint64_t own = stmt_ivars(x->loops, s);
     return target_is_card(x->target) && reads_columns(x, own, e) && !e->a && expr_natural(x->loops, e->b) == C_F32 &&
-           !(keeps_row(x, e) && suits_rows(x, own, e));
+           !(keeps_row(x, e->u.bound) && suits_rows(x, own, e));
 }
 
 /* The mean and the squared distances from it, added up or averaged, in one pass. With d = sum(x-o)/n, which is small if
@@ -311,7 +311,7 @@ static int64_t column_length(const struct expand *x, uint64_t own, uint64_t boun
 /* Computes means and squared distances of parts that stay in the cache between the two passes, then those of all
  * values: with the mean m, the count n and the sum of squares q of each part, v = sum(q + n*(m-u)^2). False: everything
  * stays in the cache anyway. */
-static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const struct ex *e, int32_t body)
+static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, int at, const struct ex *e, int32_t body)
 {
     enum { STRIP = 256 }; /* bytes read together at each point if rows of results are contiguous */
     struct loops *loops = x->loops;
@@ -321,7 +321,10 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     struct split w = {.x = x, .s = s};
     uint64_t inner = e->u.bound, parts = 0;
     if (e->a || ivars_points(loops, inner) <= most) return false;
-    if (columns) most = MIN(most, column_length(x, own, inner));
+    if (columns)
+        most = MIN(most, column_length(x, own, inner));
+    else if (target_is_card(x->target)) /* then a work group keeps the part */
+        most = MIN(most, dfp_items_room(x->target) / (int64_t)sizeof(float));
     for (int i = 0; i < loops->ivars.n && ivars_points(loops, inner) > most; i++) {
         const uint64_t bit = UINT64_C(1) << i;
         const int64_t size = loops->ivars.at[i].size;
@@ -340,6 +343,7 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     }
     const uint64_t ivars = own | parts;
     if (!inner || __builtin_popcountll(ivars) > SOL_MAX_DIMS) return false;
+    if (!columns && keeps_row(x, inner)) body = share(x, at, "r", body, inner, 1);
     const enum sol_dtype dtype = expr_natural(loops, body) == C_F64 ? SOL_F64 : SOL_F32;
     const int part[2] = {temp(x, "part", ivars, dtype), temp(x, "square", ivars, dtype)};
     const int32_t n = ex_int(loops, ivars_size(loops, inner));
@@ -370,9 +374,9 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
 {
     struct loops *loops = x->loops;
     const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
-    const bool columns = in_columns(x, s, e), rows = keeps_row(x, e) && suits_rows(x, own, e);
-    const int32_t body = columns ? e->b : share(x, i, "r", e->b, e->u.bound, keeps_row(x, e) ? 1 : 4);
-    if (!rows && moments_of_parts(x, s, e, body)) return;
+    const bool columns = in_columns(x, s, e), rows = keeps_row(x, e->u.bound) && suits_rows(x, own, e);
+    const int32_t body = columns ? e->b : share(x, i, "r", e->b, e->u.bound, keeps_row(x, e->u.bound) ? 1 : 4);
+    if (!rows && moments_of_parts(x, s, i, e, body)) return;
     if (columns) {
         moments_at_once(x, s, bound, body, false);
         return;
@@ -419,7 +423,7 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
     struct loops *loops = x->loops;
     const int32_t m = ex_read(loops, s->out[0], s->index, 0);
     const bool again = !e->a && is_used_behind(x, i, power_from(x, e->b, m));
-    const int32_t body = share(x, i, "r", e->b, e->u.bound, keeps_row(x, e) && !again ? 1 : 4);
+    const int32_t body = share(x, i, "r", e->b, e->u.bound, keeps_row(x, e->u.bound) && !again ? 1 : 4);
     put(x, s, s->out[0], s->index, ex_red(loops, RED_MAX, e->u.bound, e->a, body));
     int32_t power = power_from(x, body, m);
     if (again) power = share(x, i, "e", power, e->u.bound, 4);
