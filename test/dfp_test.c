@@ -118,6 +118,37 @@ static void test_items_have_work(void **state)
     }
 }
 
+/* However few channels there are, a card's sums have work groups for its cores, and the element-wise part is a step
+ * whose items are its points. */
+static void test_cards_have_work(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shapes, *layout;
+        int64_t elements;
+    } cases[] = {{"16,64,112,112 64 64", "x:0231 y:0231", 16 * 64 * 112 * 112},
+                 {"16,64,112,112 64 64", "", 16 * 64 * 112 * 112},
+                 {"16,256,56,56 256 256", "x:0231 y:0231", 16 * 256 * 56 * 56},
+                 {"16,13,113,57 13 13", "x:0231 y:0231", 16 * 13 * 113 * 57},
+                 {"3,5,301,299 5 5", "", 3 * 5 * 301 * 299}};
+    enum { EACH = 32, GROUPS = 128 };
+    struct target card;
+    assert_int_equal(target_named(ctx, "cuda", &card), SOL_OK);
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        const struct check_case c = {NORM, cases[i].shapes, "e=1e-5", cases[i].layout, 0, NULL};
+        struct arena *a = arena_create(ctx);
+        int64_t bytes;
+        const struct kernel k = emitted(a, &c, &card, &bytes);
+        const int64_t items = k.step[k.nstep - 1].tasks * k.items;
+        if (k.nstep < 3 || items * EACH < cases[i].elements)
+            fail_msg("%s %s: %d steps, %lld items in the last one", cases[i].shapes, cases[i].layout, k.nstep,
+                     (long long)items);
+        if (k.step[0].tasks < GROUPS)
+            fail_msg("%s %s: %lld groups", cases[i].shapes, cases[i].layout, (long long)k.step[0].tasks);
+        arena_destroy(a);
+    }
+}
+
 /* However many elements a channel has, no element-wise result of the whole tensor goes through memory. The ReLU is in a
  * step of its own and finds its operand in registers; only values per channel are stored. */
 static void test_map_in_registers(void **state)
@@ -141,9 +172,13 @@ static void test_map_in_registers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_common),         cmocka_unit_test(test_sse2),
-                                       cmocka_unit_test(test_avx2),           cmocka_unit_test(test_avx512),
-                                       cmocka_unit_test(test_neon),           cmocka_unit_test(test_map_in_registers),
-                                       cmocka_unit_test(test_items_have_work)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_common),
+                                       cmocka_unit_test(test_sse2),
+                                       cmocka_unit_test(test_avx2),
+                                       cmocka_unit_test(test_avx512),
+                                       cmocka_unit_test(test_neon),
+                                       cmocka_unit_test(test_map_in_registers),
+                                       cmocka_unit_test(test_items_have_work),
+                                       cmocka_unit_test(test_cards_have_work)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -215,6 +215,65 @@ def test_rows(shape):
 # -- temporaries of another type, where an item computes several points
 
 
+def between(channels, *layers):
+    """Layers whose operand is channels-last: it comes from a convolution, and the result goes to one."""
+    first, last = torch.nn.Conv2d(4, channels, 1), torch.nn.Conv2d(channels, 4, 1, bias=False)
+    return torch.nn.Sequential(first, *layers, torch.nn.ReLU(), last)
+
+
+class Far(torch.nn.Module):
+    """Moves values far from 0."""
+
+    def forward(self, x):
+        return x + 300
+
+
+NORMS = {
+    "batch": lambda: (between(24, torch.nn.BatchNorm2d(24)), (16, 4, 31, 29)),
+    "batch, few": lambda: (between(300, torch.nn.BatchNorm2d(300)), (5, 4, 3, 3)),
+    "batch, far": lambda: (between(16, Far(), torch.nn.BatchNorm2d(16)), (9, 4, 40, 40)),
+    "batch, rows": lambda: (torch.nn.BatchNorm2d(5), (3, 5, 131, 67)),
+    "group": lambda: (between(24, torch.nn.GroupNorm(3, 24)), (3, 4, 40, 40)),
+    "instance": lambda: (between(6, torch.nn.InstanceNorm2d(6, affine=True)), (3, 4, 57, 61)),
+    "layer": lambda: (torch.nn.LayerNorm([7, 57, 61]), (3, 7, 57, 61)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_train(name):
+    """Sums over pixels and images of channels that lie side by side, or each in a run of its own: in columns, in rows and in parts."""
+    torch.manual_seed(3)
+    model, shape = NORMS[name]()
+    x = torch.randn(shape) + 0.5
+    weights = torch.randn(model(x).shape, dtype=torch.float64)
+
+    def made(call, net, x):
+        x = x.clone().requires_grad_()
+        y = call(x)
+        (y * weights.to(y.dtype)).sum().backward()
+        return [y, x.grad, *(p.grad for p in net.parameters())]
+
+    exact, plain, own = copy.deepcopy(model).double(), copy.deepcopy(model), copy.deepcopy(model)
+    want, eager = made(exact, exact, x.double()), made(plain, plain, x)
+    for got, near, right in zip(made(sol.optimize(own, x), own, x), eager, want, strict=True):
+        assert difference(got, right) < 4 * difference(near, right) + 2e-6
+
+
+def test_flattened_weights_are_packed():
+    """The weights behind a flattened channels-last picture have two digits of the sum in one index."""
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.Flatten(), torch.nn.Linear(32 * 49, 256))
+    x = torch.randn(4, 3, 7, 7)
+    exact, fast = copy.deepcopy(model).double(), sol.optimize(model, x)
+    got, want = fast(x), exact(x.double())
+    assert difference(got, want) < 1e-5
+    got.square().sum().backward(), want.square().sum().backward()
+    for p, q in zip(model.parameters(), exact.parameters(), strict=True):
+        assert difference(p.grad, q.grad) < 1e-5
+    kernels = sol.profile(copy.deepcopy(model), x, runs=1).kernels
+    assert any(re.match(r"pack .*Linear", k.layers) for k in kernels)
+
+
 class Windows(torch.nn.Module):
     """A mask of pairs, as for shifted windows. One operand is contiguous along the queries, the other along the keys."""
 
