@@ -246,11 +246,11 @@ bool attention_grad_find(const struct solver_context *sc, const struct cluster *
     a->memory = c->memory;
     a->loops = loops_copy(sc->arena, c->loops);
     a->varies = cluster_varies(c);
-    a->dtype = a->loops->tensors.at[0].dtype;
     a->scored = a->mixed = a->m = a->z = -1;
     for (int i = 0; i < c->loops->ivars.n; i++)
         if (c->loops->ivars.at[i].size == 0) FAIL("loops over nothing");
     if (!find_results(a, &r, why) || !sort_results(a->loops, &r, why) || !sort_ivars(g, &r, why)) return false;
+    a->dtype = a->loops->tensors.at[at(a->loops, r.of[ATTENTION_DV]->read)->tensor].dtype;
     if (!find_weights(g, &r, why) || !find_stores(g, &r, why)) return false;
     find_guard(g);
     ex_walk(a->loops, a->score, see_row, g);

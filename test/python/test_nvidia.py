@@ -184,6 +184,36 @@ def test_attention_gradient(case, dtype, monkeypatch):
     assert ("attention_grad_simt" in {k.solver.split()[0] for k in kernels}) == (case[4] > 1)
 
 
+class Masked(torch.nn.Module):
+    """A mask that lies in memory before queries, keys and values do, and so comes first among what the kernels read."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(32, 96)
+
+    def forward(self, x, kept):
+        mask = (kept > 0)[:, None, None, :].expand(-1, 1, x.shape[1], -1)
+        for _ in range(2):
+            q, k, v = self.linear(x).view(*x.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4)
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+            x = y.transpose(1, 2).flatten(2)
+        return y
+
+
+def test_masked_attention_trains():
+    torch.manual_seed(5)
+    model, x, kept = Masked(), torch.randn(2, 33, 32), torch.arange(33).expand(2, 33) % 3
+    exact = copy.deepcopy(model).double()
+    optimized = sol.optimize(model, x, kept)
+    weights = torch.rand(2, 2, 33, 16, dtype=torch.float64)
+    (exact(x.double(), kept) * weights).sum().backward()
+    (optimized(x, kept) * weights.float()).sum().backward()
+    for p, q in zip(optimized.parameters(), exact.parameters(), strict=True):
+        assert difference(p.grad, q.grad) < 2e-5
+    kernels = sol.profile(optimized, x, kept, runs=1).kernels
+    assert any(k.solver.startswith("attention_grad_simt") for k in kernels)
+
+
 def test_long_attention_has_a_kernel_of_its_own():
     """By its costs, without tuning, on the card that is assumed."""
     sol.config["autotune"] = "off"
