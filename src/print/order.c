@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LEAST_TILE = 64, MOST_TILE = 1024, LEAST_ITEMS = 64, MOST_ITEMS = 512, WAYS = 8 };
+enum { LEAST_TILE = 128, MOST_TILE = 1024, WAYS = 8 };
 
 static int bytes_of(const char *type)
 {
@@ -59,8 +59,8 @@ void order_plan(struct order *o, const struct target *t, struct kernel *k)
     const int bytes = bytes_of(o->key) + bytes_of(o->at);
     o->tile = LEAST_TILE;
     while (o->tile < hint && o->tile < MOST_TILE && 2 * o->tile * bytes <= t->group_bytes) o->tile *= 2;
-    o->items = MIN(MAX(o->tile / 2, LEAST_ITEMS), MOST_ITEMS);
-    if (t->group_items) o->items = MIN(o->items, t->group_items);
+    o->items = o->tile / 2;
+    while (o->items > t->group_items && o->items > 1) o->items /= 2;
     plan_passes(o);
     o->first = k->nstep;
     add_step(o, k, "sort", size_mul(o->lists, size_ceil_div(o->n, o->tile)));
@@ -90,7 +90,8 @@ static void put_exchange(const struct order *o, struct text *out)
     text_open(out, "for (int span = 2; span <= %d; span *= 2) {", o->tile);
     text_open(out, "for (int by = span / 2; by > 0; by /= 2) {");
     text_line(out, "@BARRIER;");
-    text_open(out, "for (int i = item; i < %d; i += %d) {", o->tile / 2, o->items);
+    text_open(out, "for (int k = 0; k < %d; k++) {", o->tile / 2 / o->items);
+    text_line(out, "const int i = k * %d + item;", o->items);
     text_line(out, "const int low = 2 * i - (i & (by - 1)), high = low + by;");
     text_line(out, "const %s key = keys_[low], other = keys_[high];", o->key);
     text_line(out, "const %s place = places_[low], behind = places_[high];", o->at);
@@ -116,7 +117,8 @@ static void put_sort(const struct order *o, struct text *out)
     text_open(out, "for (int64_t task = task0; task < task1; ++task) {");
     text_line(out, "const int64_t list = task / %lld, first = task %% %lld * %d;", (long long)tiles, (long long)tiles,
               o->tile);
-    text_open(out, "for (int i = item; i < %d; i += %d) {", o->tile, o->items);
+    text_open(out, "for (int k = 0; k < %d; k++) {", o->tile / o->items);
+    text_line(out, "const int i = k * %d + item;", o->items);
     text_line(out, "const int64_t at = first + i;");
     text_line(out, "%s key = %s;", o->key, last);
     text_open(out, "if (at < %lld) {", (long long)o->n);
@@ -126,7 +128,9 @@ static void put_sort(const struct order *o, struct text *out)
     text_line(out, "places_[i] = (%s)at;", o->at);
     text_close(out, "}");
     put_exchange(o, out);
-    text_open(out, "for (int i = item; i < %d && first + i < %lld; i += %d) {", o->tile, (long long)o->n, o->items);
+    text_open(out, "for (int k = 0; k < %d; k++) {", o->tile / o->items);
+    text_line(out, "const int i = k * %d + item;", o->items);
+    text_line(out, "if (first + i >= %lld) continue;", (long long)o->n);
     text_line(out, "keys[list * %lld + first + i] = keys_[i];", (long long)o->n);
     text_line(out, "places[list * %lld + first + i] = places_[i];", (long long)o->n);
     text_close(out, "}");

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { FILL = 8, BATCH = 16, MOST_INDICES = SOL_MAX_DIMS };
+enum { FILL = 8, MOST_INDICES = SOL_MAX_DIMS };
 
 /* -- the walk */
 
@@ -188,29 +188,30 @@ static const char *join_text(const struct scatter *s)
     }
 }
 
-/* The source itself, then the others with its target, of which some are read before they are joined. */
+/* Joins the sources from `next` on while `batch` of them have the target, all of which are read first. */
+static void put_batches(const struct scatter *s, struct text *out, int batch)
+{
+    const char *from = source_text(s, out->arena);
+    text_open(out, "for (; next + %d <= %lld && keys[list + next + %d] == key; next += %d) {", batch,
+              (long long)s->list.size, batch - 1, batch);
+    text_line(out, "%s values[%d];", s->type, batch);
+    text_open(out, "for (int i = 0; i < %d; i++) {", batch);
+    text_line(out, "const int64_t source = places[list + next + i];");
+    text_line(out, "values[i] = from[%s];", from);
+    text_close(out, "}");
+    text_open(out, "for (int i = 0; i < %d; i++) {", batch);
+    text_line(out, "const %s value = values[i];", s->type);
+    text_line(out, "now = (%s)(%s);", s->type, join_text(s));
+    text_close(out, "}");
+    text_close(out, "}");
+}
+
 static void put_joins(const struct scatter *s, struct text *out)
 {
-    const char *from = source_text(s, out->arena), *join = join_text(s);
-    const long long n = s->list.size;
-    text_line(out, "int64_t source = places[list + at];");
-    text_line(out, "%s now = %s, value = from[%s];", s->type, s->r->uniform ? "x[0]" : "*to", from);
-    text_line(out, "now = (%s)(%s);", s->type, join);
-    text_open(out, "for (int64_t next = at + 1; next < %lld && keys[list + next] == key; next += %d) {", n, BATCH);
-    text_line(out, "%s values[%d];", s->type, BATCH);
-    text_line(out, "int count = 0;");
-    text_open(out, "for (int i = 0; i < %d; i++) {", BATCH);
-    text_line(out, "const int64_t k = list + @sol_min_i64(next + i, %lld - 1);", n);
-    text_line(out, "const int same = next + i < %lld && keys[k] == key;", n);
-    text_line(out, "source = places[k];");
-    text_line(out, "if (same) values[i] = from[%s];", from);
-    text_line(out, "count += same;");
-    text_close(out, "}");
-    text_open(out, "for (int i = 0; i < %d; i++) {", BATCH);
-    text_line(out, "value = values[i];");
-    text_line(out, "if (i < count) now = (%s)(%s);", s->type, join);
-    text_close(out, "}");
-    text_close(out, "}");
+    static const int batches[] = {32, 8, 1};
+    text_line(out, "%s now = %s;", s->type, s->r->uniform ? "x[0]" : "*to");
+    text_line(out, "int64_t next = at;");
+    for (int i = 0; i < COUNT_OF(batches); i++) put_batches(s, out, batches[i]);
     text_line(out, "*to = now;");
 }
 

@@ -132,3 +132,68 @@ def check_bad_data():
         torch.testing.assert_close(fast(x, good), model(x, good))
         with pytest.raises(sol.RunError, match=r"^network 'Picking', 'Embedding table\.embedding': an index is out of"):
             fast(x, bad)
+
+
+def on_host(function, *args):
+    """What the processor computes."""
+    there = sol.config["device"]
+    sol.config["device"] = "auto"
+    try:
+        return sol.optimize(function)(*args)
+    finally:
+        sol.config["device"] = there
+
+
+def check_bits(function, *args):
+    """The device computes the bits of the host, and those of the call before."""
+    fast, want = sol.optimize(function), on_host(function, *args)
+    torch.testing.assert_close(want, function(*args), rtol=1e-4, atol=1e-4)  # which adds in another order
+    for _ in range(2):
+        assert torch.equal(fast(*args), want)
+
+
+# How many sources are added to 40 rows: less than a group sorts, and runs that are merged once and twice.
+SOURCES = (1, 700, 1025, 9000)
+
+
+def check_writes_by_index(n):
+    """Sums, of which several have one target, without targets, and where all sources have the same one."""
+    torch.manual_seed(n)
+    x, i, u = torch.randn(40, 5), torch.randint(-40, 40, (n,)), torch.randn(n, 5)
+    check_bits(lambda x, i, u: x.index_put((i,), u, accumulate=True), x, i, u)
+    check_bits(lambda x, i, u: x.index_put((i * 0 - 1,), u, accumulate=True) + x.index_put((i[:0],), u[:0]), x, i, u)
+    j, k = torch.randint(0, 7, (3, n, 2)), torch.randint(0, 9, (n,))
+    y, v = torch.randn(3, 7, 2), torch.randn(3, n, 2)
+    for mode in ("sum", "prod", "amax", "amin", "mean"):
+        check_bits(lambda y, j, v, m=mode: y.scatter_reduce(1, j, v, m, include_self=m != "amin"), y, j, v)
+    check_bits(lambda z, i, k, w: z.index_put((i, k), w, accumulate=True), torch.zeros(40, 9), i, k, torch.rand(n))
+    check_bits(
+        lambda z, i, w: z.index_add(0, i % 40, w), torch.randint(0, 9, (40, 3)), i, torch.randint(-9, 9, (n, 3))
+    )
+
+
+def check_last_write():
+    """Without a sum, the last source counts; bad positions are errors."""
+    i = torch.randint(0, 9, (3000,))
+    u = torch.rand(3000, 4)
+
+    def last(i, u):
+        return torch.zeros(9, 4).index_put((i,), u)
+
+    fast = sol.optimize(last)
+    at = [int((i == k).nonzero().max()) for k in range(9)]
+    assert torch.equal(fast(i, u), u[at]) and torch.equal(on_host(last, i, u), u[at])
+    with pytest.raises(sol.RunError, match="IndexPut.*: an index is out of range"):
+        fast(torch.where(i == 8, 9, i), u)
+    assert torch.equal(fast(i, u), u[at])
+
+
+def check_embedding(tokens, training=True):
+    """A training step: the gradients of the rows of a table, whose tokens come again."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Embedding(500, 24, padding_idx=7), nn.Linear(24, 3)).train(training)
+    exact = copy.deepcopy(model).double()
+    (sol.optimize(model)(tokens).square()).sum().backward()
+    (exact(tokens).square()).sum().backward()
+    for p, q in zip(model.parameters(), exact.parameters(), strict=True):
+        assert difference(p.grad, q.grad) < 1e-5

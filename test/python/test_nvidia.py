@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 import sol
 import torch
-from device_help import NETWORKS, check_bad_data, check_inference, check_training, difference, some
+from device_help import (
+    NETWORKS,
+    SOURCES,
+    check_bad_data,
+    check_embedding,
+    check_inference,
+    check_last_write,
+    check_training,
+    check_writes_by_index,
+    difference,
+    some,
+)
 
 ROOT = Path(sol.__file__).parents[2]
 DOUBLE = ROOT / "build/test/libcuda_double.so"
@@ -49,6 +60,39 @@ def test_training(name, torchvision):
 
 def test_bad_data_names_the_step():
     check_bad_data()
+
+
+@pytest.mark.parametrize("n", SOURCES)
+def test_writes_by_index(n, capfd):
+    check_writes_by_index(n)
+    assert "run on the host" not in capfd.readouterr().err
+
+
+def test_the_last_write_counts():
+    check_last_write()
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_gradients_of_an_embedding(same, capfd):
+    check_embedding(torch.full((2, 50), 3) if same else torch.randint(0, 40, (4, 300)))
+    assert "run on the host" not in capfd.readouterr().err
+
+
+def test_writes_by_index_of_sizes_that_vary():
+    def add(i, u):
+        return torch.zeros(30, 4).index_add(0, i, u)
+
+    def given(n):
+        return torch.randint(0, 30, (n,)), torch.randn(n, 4)
+
+    fast = sol.optimize(add, *given(50), vdims=[True, True])
+    here = sol.optimize(add)
+    for n in (50, 1, 0, 1024, 1025, 9000):
+        i, u = given(n)
+        got = fast(i, u)
+        sol.device.set("x86")
+        assert torch.equal(got, here(i, u)), n
+        sol.device.set("nvidia")
 
 
 # -- cuBLAS

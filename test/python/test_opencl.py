@@ -13,7 +13,17 @@ import families
 import pytest
 import sol
 import torch
-from device_help import check_bad_data, check_inference, check_training, difference, some
+from device_help import (
+    SOURCES,
+    check_bad_data,
+    check_embedding,
+    check_inference,
+    check_last_write,
+    check_training,
+    check_writes_by_index,
+    difference,
+    some,
+)
 from every_network import ALL, assert_gradients, assert_results, gradients, made, results
 from torch import nn
 
@@ -103,6 +113,20 @@ def test_steps_of_the_host_are_listed(capfd):
 
 def test_bad_data_names_the_step():
     check_bad_data()
+
+
+@pytest.mark.parametrize("n", SOURCES)
+def test_writes_by_index(n):
+    check_writes_by_index(n)
+
+
+def test_the_last_write_counts():
+    check_last_write()
+
+
+def test_gradients_of_an_embedding(capfd):
+    check_embedding(torch.randint(0, 40, (4, 300)))
+    assert "run on the host" not in capfd.readouterr().err
 
 
 class Outer(nn.Module):
