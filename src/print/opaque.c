@@ -6,6 +6,7 @@ typedef bool (*maker)(struct arena *a, const struct target *t, const struct refe
 
 static maker maker_of(const struct reference *r)
 {
+    if (r->kind == &reference_sort) return sort_kernel;
     if (r->kind == &reference_scatter) return scatter_kernel;
     return NULL;
 }

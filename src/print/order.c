@@ -40,6 +40,12 @@ static void add_step(const struct order *o, struct kernel *k, const char *suffix
     k->step[k->nstep++].tasks = size_mul(tasks, o->when);
 }
 
+/* Do the groups that sort write the results? */
+static bool writes_itself(const struct order *o)
+{
+    return !o->passes && o->print_element;
+}
+
 /* 1 where there is more than one run of this width, otherwise 0. */
 static int64_t has_runs(const struct order *o, int64_t width)
 {
@@ -66,7 +72,8 @@ void order_plan(struct order *o, const struct target *t, struct kernel *k)
     add_step(o, k, "sort", size_mul(o->lists, size_ceil_div(o->n, o->tile)));
     for (int i = 0; i < o->passes; i++) add_step(o, k, "merge", size_mul(blocks_of(o), has_runs(o, o->width[i])));
     const int64_t elements = size_mul(o->lists, o->n);
-    for (int i = 0; i < (o->passes ? 2 : 1); i++) {
+    const int buffers = o->passes ? 2 : writes_itself(o) ? 0 : 1;
+    for (int i = 0; i < buffers; i++) {
         k->work_bytes[k->nwork++] = kernel_lines(size_mul(elements, bytes_of(o->key)));
         k->work_bytes[k->nwork++] = kernel_lines(size_mul(elements, bytes_of(o->at)));
     }
@@ -103,13 +110,33 @@ static void put_exchange(const struct order *o, struct text *out)
     text_line(out, "@BARRIER;");
 }
 
+/* What is wanted of a sorted tile. */
+static void put_sorted(const struct order *o, struct text *out)
+{
+    text_open(out, "for (int k = 0; k < %d; k++) {", o->tile / o->items);
+    text_line(out, "const int64_t at = k * %d + item;", o->items);
+    text_line(out, "if (first + at >= %lld || at >= %lld) continue;", (long long)o->n, (long long)o->keep);
+    if (writes_itself(o)) {
+        text_line(out, "const int64_t place = places_[at];");
+        o->print_element(o->user, out);
+    } else {
+        text_line(out, "keys[list * %lld + first + at] = keys_[at];", (long long)o->n);
+        text_line(out, "places[list * %lld + first + at] = places_[at];", (long long)o->n);
+    }
+    text_close(out, "}");
+}
+
 static void put_sort(const struct order *o, struct text *out)
 {
     const int64_t tiles = size_ceil_div(o->n, o->tile);
     const char *last = strcmp(o->key, "int32_t") ? "INT64_MAX" : "2147483647";
     kernel_open(out, o->first);
+    text_line(out, "(void)f;");
     o->inputs(o->user, out);
-    put_pointers(o, out, "", false, false);
+    if (writes_itself(o))
+        o->outputs(o->user, out);
+    else
+        put_pointers(o, out, "", false, false);
     text_line(out, "@SHARED %s *const keys_ = (@SHARED %s *)shared_;", o->key, o->key);
     text_line(out, "@SHARED %s *const places_ = (@SHARED %s *)(shared_ + %d);", o->at, o->at,
               o->tile * bytes_of(o->key));
@@ -128,14 +155,17 @@ static void put_sort(const struct order *o, struct text *out)
     text_line(out, "places_[i] = (%s)at;", o->at);
     text_close(out, "}");
     put_exchange(o, out);
-    text_open(out, "for (int k = 0; k < %d; k++) {", o->tile / o->items);
-    text_line(out, "const int i = k * %d + item;", o->items);
-    text_line(out, "if (first + i >= %lld) continue;", (long long)o->n);
-    text_line(out, "keys[list * %lld + first + i] = keys_[i];", (long long)o->n);
-    text_line(out, "places[list * %lld + first + i] = places_[i];", (long long)o->n);
-    text_close(out, "}");
+    put_sorted(o, out);
     text_close(out, "}");
     kernel_close(out);
+}
+
+/* The first step of a search in a run: a power of two, at least the number of elements that are wanted of it. */
+static int64_t first_step(const struct order *o, int64_t width)
+{
+    int64_t step = 1;
+    while (step < width && step < size_most(o->keep)) step *= 2;
+    return step;
 }
 
 /* The number of elements in front of this one in each of some runs, which are searched in step so that their reads do
@@ -145,7 +175,7 @@ static void put_searches(const struct order *o, struct text *out, int pass, int 
     const long long width = o->width[pass];
     text_line(out, "int count[%d];", ways);
     text_line(out, "for (int i = 0; i < %d; i++) count[i] = 0;", ways);
-    text_open(out, "for (int step = %lld; step > 0; step /= 2) {", width);
+    text_open(out, "for (int step = %lld; step > 0; step /= 2) {", (long long)first_step(o, width));
     text_open(out, "for (int i = 0; i < %d; i++) {", ways);
     text_line(out, "const int64_t start = from + i * %lld, last = start + count[i] + step - 1;", width);
     text_open(out, "if (start != run && last < end && count[i] + step <= most) {");

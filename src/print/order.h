@@ -15,6 +15,10 @@ struct order {
     int operand;                                     /* its first work buffer */
     void (*inputs)(void *user, struct text *out);    /* declares what print_key needs */
     void (*print_key)(void *user, struct text *out); /* sets `key` to that of element `at` of list `list` */
+    /* If one group sorts a list, it may write the results itself: declares what they need; writes that of element `at`
+     * of list `list`, which was at `place` before. NULL: results are in the work buffers. */
+    void (*outputs)(void *user, struct text *out);
+    void (*print_element)(void *user, struct text *out);
     void *user;
     /* filled in by order_plan */
     const struct target *target;
@@ -30,6 +34,7 @@ void order_print(const struct order *o, struct text *out); /* the functions of i
 void order_result(const struct order *o, struct text *out);
 
 /* -- the kinds of layers; operands are inputs and outputs. False: they have no kernel for these types or sizes. */
+bool sort_kernel(struct arena *a, const struct target *t, const struct reference *r, struct kernel *out);
 bool scatter_kernel(struct arena *a, const struct target *t, const struct reference *r, struct kernel *out);
 
 #endif

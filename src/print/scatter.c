@@ -145,7 +145,6 @@ static const char *index_type(int type)
 static void put_inputs(void *user, struct text *out)
 {
     const struct scatter *s = user;
-    text_line(out, "(void)f;");
     for (int i = 0; i < s->r->nindex; i++) {
         const struct reference_index *x = &s->r->index[i];
         print_operand(out, s->target, arena_printf(out->arena, "i%d", i),

@@ -21,6 +21,7 @@ from device_help import (
     check_embedding,
     check_inference,
     check_last_write,
+    check_sorting,
     check_training,
     check_writes_by_index,
     difference,
@@ -72,13 +73,19 @@ def test_the_last_write_counts():
     check_last_write()
 
 
+@pytest.mark.parametrize("n", [30, 1025, 9000])
+def test_sorting(n, capfd):
+    check_sorting(n)
+    assert "run on the host" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("same", [False, True])
 def test_gradients_of_an_embedding(same, capfd):
     check_embedding(torch.full((2, 50), 3) if same else torch.randint(0, 40, (4, 300)))
     assert "run on the host" not in capfd.readouterr().err
 
 
-def test_writes_by_index_of_sizes_that_vary():
+def test_lists_of_sizes_that_vary():
     def add(i, u):
         return torch.zeros(30, 4).index_add(0, i, u)
 
@@ -86,10 +93,12 @@ def test_writes_by_index_of_sizes_that_vary():
         return torch.randint(0, 30, (n,)), torch.randn(n, 4)
 
     fast = sol.optimize(add, *given(50), vdims=[True, True])
+    ordered = sol.optimize(lambda u: u.argsort(0, stable=True), given(50)[1], vdims=[True, False])
     here = sol.optimize(add)
     for n in (50, 1, 0, 1024, 1025, 9000):
         i, u = given(n)
         got = fast(i, u)
+        assert torch.equal(ordered(u), u.argsort(0, stable=True)), n
         sol.device.set("x86")
         assert torch.equal(got, here(i, u)), n
         sol.device.set("nvidia")
