@@ -159,8 +159,15 @@ class Attributes:
                 if same and held:
                     same = held.isdisjoint(contents([now[key]]))
                 if not same:
-                    names.append(f"{path}.{key}" if path else key)
+                    names += [f"{path}.{k}" if path else k for k in self._entries(key, now.get(key))]
         return names
+
+    def _entries(self, key: str, value: Any) -> list[str]:
+        """The name of an attribute; of the dictionary of a module's buffers, the names of those that changed."""
+        if key not in ("_buffers", "_parameters", "_modules") or id(value) not in self.contents.found:
+            return [key]
+        before = self.contents.found[id(value)][1]
+        return [k for k in {**before, **value} if value.get(k, self) is not before.get(k, self)] or [key]
 
     def plain(self, names: list[str]) -> list[tuple[str, str, Any]]:
         """What attributes of these names are now, as rows of path, key and value; none if some are more than plain values."""

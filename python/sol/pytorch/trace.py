@@ -507,13 +507,15 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     """Calls the module once, on tensors that become placeholders."""
     for row in rows:
         recorder.source(*row)
+    buffers = [(m._buffers, dict(m._buffers)) for m in module.modules()]
     with enable_python_dispatcher(), recorder, _portable(), _recording(recorder), contextlib.ExitStack() as symbolic:
         if recorder.inner:
             symbolic.enter_context(inner.Below(recorder.record))
         for functions in () if recorder.symbols is None else (sized_math.expressions, boxes.any_number):
             symbolic.enter_context(functions())
         made = called(lambda both: run(recorder, module, *both), given)
-    results, out_spec = pytree.tree_flatten(made)
+        results, out_spec = pytree.tree_flatten(made)
+        results = _written_back(recorder, buffers, results)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
     if not all(isinstance(o, (Node, *_VALUES, *SYMBOLIC)) for o in outputs):
         raise Unusual("returns what no operator made")
@@ -525,6 +527,38 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     if symbols and found and (needs := symbols.unchecked()):
         raise Unusual(needs)
     return Traced(recorder.graph, module, sources, outputs, recorder.constants, out_spec, [], reads=reads, found=found)
+
+
+def _written_back(recorder: _Recorder, buffers: Sequence[tuple[dict[str, Any], Any]], results: list[Any]) -> list[Any]:
+    """Writes what forward assigned to buffers (`self.mean = 0.9 * self.mean + ..`) into the buffers' own memory, at the end of a call.
+    Results and new values in that memory are copied first. A buffer of another shape or type, or with two names, stays as it is."""
+    rows = [(group, key, old, group.get(key)) for group, before in buffers for key, old in before.items()]
+    olds = [id(old) for _, _, old, _ in rows]
+    rows = [
+        (group, key, old, new)
+        for group, key, old, new in rows
+        if new is not old and _alike(old, new) and olds.count(id(old)) == 1 and recorder.node(new, None) is not None
+    ]
+    memory = {old.untyped_storage()._cdata for _, _, old, _ in rows}
+
+    def apart(value: Any) -> Any:
+        inside = isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in memory
+        return value.clone() if inside else value
+
+    if rows:
+        results = list(map(apart, results))
+    with torch.no_grad():
+        for old, new in [(old, apart(new)) for _, _, old, new in rows]:
+            old.copy_(new)
+    for group, key, old, _ in rows:
+        group[key] = old
+    return results
+
+
+def _alike(old: Any, new: Any) -> bool:
+    """Whether both are plain tensors of the same shape and type."""
+    tensors = isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)
+    return tensors and old.layout == new.layout == torch.strided and (old.shape, old.dtype) == (new.shape, new.dtype)
 
 
 _recorders: list[_Recorder] = []  # of the current trace; there is only one at a time
