@@ -79,6 +79,34 @@ class Ensemble(nn.Module):
         return torch.vmap(lambda p, y: torch.func.functional_call(self.base, p, (y,)), (0, None))(given, x)
 
 
+class Adapted(nn.Module):
+    """A step of training inside of forward, whose loss keeps a tensor that forward makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 5))
+
+    def forward(self, x):
+        def loss(w):
+            return F.cross_entropy(x @ w, torch.tensor([0, 2, 1, 1]), label_smoothing=0.1)
+
+        return x @ (self.weight - 0.5 * torch.func.grad(loss)(self.weight))
+
+
+class Tangents(nn.Module):
+    """Forward mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def forward(self, x):
+        y, dy = torch.func.jvp(self.net, (x,), (x.sin(),))
+        with torch.autograd.forward_ad.dual_level():
+            made = self.net(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+            return y, dy, torch.autograd.forward_ad.unpack_dual(made).tangent
+
+
 ROWS = (4, 6)
 IMAGE = (2, 4, 5, 5)
 MODELS = {
@@ -94,7 +122,10 @@ MODELS = {
     "tensor in forward": (ROWS, lambda: Force(lambda x: x[torch.tensor([0, 1, 1])].pow(3))),
     "linear algebra": (ROWS, lambda: Force(lambda x: torch.linalg.inv(x.T @ x + torch.eye(6)))),
     "lstm": (ROWS, lambda: Force(lambda x, f: f(x[None])[0], nn.LSTM(6, 3, batch_first=True))),
+    "cross-entropy": (ROWS, lambda: Force(lambda x: F.cross_entropy(x, INDEX, torch.arange(6) / 6.0, reduction="none"))),
     "equation": ((4, 3), Solution),
+    "adapted": (ROWS, Adapted),
+    "tangents": (ROWS, Tangents),
     "torch.func": ((4, 3), Functions),
     "ensemble": ((4, 3), Ensemble),
 }  # fmt: skip
@@ -143,6 +174,20 @@ def test_data_and_detach_have_no_gradient():
     (want,) = torch.autograd.grad(model(x).sum(), x)
     (got,) = torch.autograd.grad(sol.optimize(model)(x).sum(), x)
     assert error(got, want) < DOUBLES
+
+
+class Data(nn.Module):
+    def forward(self, x):
+        return x.data * 3 + x * 2, x.data.exp()
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_data_has_no_gradient_whoever_asks_for_it(train):
+    """In eval mode, the model is traced for gradients while autograd runs."""
+    x = torch.randn(3, 4, requires_grad=True)
+    y, z = sol.optimize(Data().train(train))(x)
+    (y.sum() + z.sum()).backward()
+    torch.testing.assert_close(x.grad, torch.full((3, 4), 2.0))
 
 
 class Listed(nn.Module):

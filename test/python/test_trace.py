@@ -1,5 +1,6 @@
 """The quick trace finds the same as torch.export, and leaves everything else to it."""
 
+import copy
 import random
 import types
 from unittest import mock
@@ -441,3 +442,65 @@ def test_an_object_that_pytorch_knows_the_parts_of_is_carried():
     longer = sol.optimize(model, x, Known([(x, x)]))
     _, cache = longer(x, Known([(x, x)]))
     assert [torch.allclose(k, want, atol=1e-6) for (k, _), want in zip(cache.layers, (x, model.k(x)), strict=True)]
+
+
+class Assigned(nn.Module):
+    """Buffers that forward replaces, some of them by each other; one is returned in its old state."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        for name, value in (("mean", torch.zeros(4)), ("a", torch.ones(2, 4)), ("b", torch.zeros(2, 4)), ("steps", torch.tensor(0))):
+            self.register_buffer(name, value)
+
+    def forward(self, x):
+        y, old = self.linear(x), self.mean
+        self.mean = 0.9 * self.mean + 0.1 * y.mean(0).detach()
+        self.a, self.b = self.b, self.a + y.detach()
+        self.steps = self.steps + 1
+        return y + self.mean / self.steps, old, self.a, self.b[0]
+
+
+@pytest.mark.parametrize("vdims", [False, True])
+def test_buffers_that_forward_assigns(vdims):
+    model = Assigned()
+    plain = copy.deepcopy(model)
+    made = sol.optimize(model, vdims=vdims)
+    for k in range(4):
+        x = torch.randn(2, 4)
+        with torch.set_grad_enabled(k > 1):
+            for got, want in zip(made(x), plain(x), strict=True):
+                torch.testing.assert_close(got, want)
+        torch.testing.assert_close(dict(model.named_buffers()), dict(plain.named_buffers()))
+
+
+class Growing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(0, 4))
+
+    def forward(self, x):
+        self.seen = torch.cat([self.seen, x])
+        return self.seen.sum(0)
+
+
+def test_a_buffer_that_grows_is_rejected_by_name():
+    with pytest.raises(sol.UnsupportedError, match="forward changes seen, so that"):
+        sol.optimize(Growing())(torch.ones(2, 4))
+
+
+class Converting(nn.Module):
+    """A list of constants that each call converts to the type that they have."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales = [torch.tensor([1.0, 2.0])]
+
+    def forward(self, x):
+        self.scales = [s.to(x.dtype) for s in self.scales]
+        return x * self.scales[0]
+
+
+def test_a_conversion_that_changes_nothing():
+    x = torch.randn(3, 2)
+    assert torch.equal(sol.optimize(Converting())(x), Converting()(x))

@@ -36,7 +36,8 @@ def decompose(node: torch.fx.Node, sizes: Sizes | None) -> torch.fx.GraphModule 
     def call(*values: torch.Tensor) -> Any:
         given = iter(values)
         args, kwargs = pytree.tree_unflatten([next(given) if isinstance(v, torch.fx.Node) else v for v in leaves], spec)
-        return function(*args, **kwargs)
+        made = function(*args, **kwargs)
+        return tuple(made) if isinstance(made, tuple) else made  # some return a named tuple, which would become a node
 
     with mode, torch.no_grad():
         graph = make_fx(call)(*fakes)

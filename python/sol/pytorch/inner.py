@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import snapshot_fake
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
@@ -22,6 +23,7 @@ class Above:
 
     def __init__(self) -> None:
         self.running: list[Any] = []
+        self.task = torch._C._current_graph_task_id()  # of a backward that asked for this trace
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The result of an operator of the model."""
@@ -34,7 +36,7 @@ class Above:
     def keeps(self, func: Any) -> bool:
         """Whether a detach is autograd's, which keeps a tensor for backward or takes it out again, and not the model's."""
         inside = self.running and self.running[-1] is not aten.detach.default
-        return func is aten.detach.default and bool(inside or torch._C._current_graph_task_id() != -1)
+        return func is aten.detach.default and bool(inside or torch._C._current_graph_task_id() != self.task)
 
 
 class Below(TorchDispatchMode):
@@ -59,6 +61,20 @@ _UNSEEN = frozenset(
         aten._linalg_check_errors.default,
     )
 )
+
+
+def unwrapped(t: torch.Tensor) -> torch.Tensor:
+    """The tensor in the wrappers of torch.func's transformations, which is what operators below them get."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(t):
+        t = functorch.get_unwrapped(t)
+    return t
+
+
+def snapshot(t: torch.Tensor) -> Any:
+    """Another tensor without data in the same memory, outside of torch.func's transformations."""
+    with torch._C._DisableFuncTorch():
+        return snapshot_fake(t)
 
 
 def _zeros(record: Record, *args: Any) -> tuple[Any, Any]:

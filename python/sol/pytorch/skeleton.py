@@ -155,7 +155,7 @@ class Attributes:
         names = []
         for path, now, before in self.rows:
             for key in {**before, **now}:
-                same = key in now and key in before and now[key] is before[key]
+                same = key in now and key in before and _alike(now[key], before[key])
                 if same and held:
                     same = held.isdisjoint(contents([now[key]]))
                 if not same:
@@ -182,6 +182,15 @@ class Attributes:
             now.clear()
             now.update(before)
         self.contents.restore()
+
+
+def _alike(value: Any, before: Any) -> bool:
+    """Whether a value is the same as before, or a new list of the same tensors."""
+    if value is before or type(value) is not type(before) or not isinstance(value, list | tuple) or not value:
+        return value is before
+    return len(value) == len(before) and all(
+        a is b and isinstance(a, torch.Tensor) for a, b in zip(value, before, strict=True)
+    )
 
 
 @contextlib.contextmanager

@@ -68,8 +68,14 @@ def _form(arg: Any, found: dict[Node, int]) -> Any:
 def _effects(traced: Traced, numbers: dict[Node, int]) -> Any:
     """What a call writes and returns."""
     calls = [n for n in traced.graph.nodes if n.op == "call_function"]
-    written = [numbers[n] for n in calls if getattr(n.target, "_schema", None) and n.target._schema.is_mutable]
+    written = [numbers[n] for n in calls if _writes(n.target)]
     return written, _form(traced.outputs, numbers), str(traced.spec)
+
+
+def _writes(target: Any) -> bool:
+    """Whether an operator writes elements. (detach_ of a new constant does not.)"""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and schema.is_mutable and torch.Tag.inplace_view not in target.tags
 
 
 __all__ = ["differs", "rejection"]

@@ -160,7 +160,7 @@ class _Recorder(ProxyTorchDispatchMode):
     def source(self, name: str, value: Any, origin: tuple[str, Any], kind: InputKind) -> Node:
         """Adds a placeholder."""
         node = self.graph.placeholder(name)
-        node.meta["val"] = snapshot_fake(value) if isinstance(value, torch.Tensor) else value
+        node.meta["val"] = inner.snapshot(value) if isinstance(value, torch.Tensor) else value
         self.sources[node] = Source(node, origin, kind)
         if isinstance(value, torch.Tensor):
             self.nodes[value] = node
@@ -194,6 +194,7 @@ class _Recorder(ProxyTorchDispatchMode):
             made = func(*args)
             self.nodes[made] = self._nodes(args[0])
             return made
+        given = args
         args, kwargs = self.captured.replace(func, args, kwargs)
         if self.inner:
             func, args = inner.plain(self.record, func, args)
@@ -217,13 +218,15 @@ class _Recorder(ProxyTorchDispatchMode):
             self.inside -= 1
             self.running = ""
         if isinstance(made, torch.Tensor):
+            if args and made is args[0] and made is not given[0]:  # a constant, converted to its own type
+                return given[0]
             node = self._call(func, inputs, named, snapshot_fake(made))
             self.nodes[made] = node
         elif isinstance(made, tuple | list):
             self._parts(self._call(func, inputs, named, type(made)(_value(m) for m in made)), made)
         elif made is None:
             self._call(func, inputs, named, None)
-        elif not isinstance(made, bool | int | float | SYMBOLIC):
+        elif not isinstance(made, (bool, int, float, *SYMBOLIC)):
             raise Unusual(f"{func} makes a {type(made).__name__}")
         if func is _PACK and args[0].ndim > 2:
             return made[0], self._batch_sizes(*args)
@@ -311,10 +314,12 @@ class _Recorder(ProxyTorchDispatchMode):
             raise Unusual("lift of a tensor without data")
         name = f"_tensor_constant{len(self.constants)}"
         with _disable_current_modes() if self.inner else unset_fake_temporarily():
-            self.constants[name] = constant.detach().clone()
+            self.constants[name] = inner.unwrapped(constant.detach().clone())
         made: torch.Tensor = torch.ops.aten.lift_fresh.default(constant)
-        source = self.source(name, made, ("param", name), InputKind.CONSTANT_TENSOR)
-        self.nodes[made] = self._call(torch.ops.aten.lift_fresh_copy.default, (source,), {}, snapshot_fake(made))
+        inside = inner.unwrapped(made)
+        source = self.source(name, inside, ("param", name), InputKind.CONSTANT_TENSOR)
+        node = self._call(torch.ops.aten.lift_fresh_copy.default, (source,), {}, source.meta["val"])
+        self.nodes[made] = self.nodes[inside] = node
         return made
 
     def _nodes(self, arg: Any) -> Any:
@@ -518,7 +523,9 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
         results = _written_back(recorder, buffers, results)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
     if not all(isinstance(o, (Node, *_VALUES, *SYMBOLIC)) for o in outputs):
-        raise Unusual("returns what no operator made")
+        unusual = Unusual("returns what no operator made")
+        unusual.inner = recorder.inner is None  # a tangent of forward mode, for example
+        raise unusual
     recorder.graph.output(tuple(outputs))
     recorder.values.finish(recorder.graph)
     sources, reads = list(recorder.sources.values()), recorder.values.made
