@@ -1,7 +1,7 @@
 /* Networks on OpenCL devices, compared with the interpreter in float64: graphs that have all rows of layers.def between
- * them, half of them with outputs of a backward program, on every device that is there. Layers without loops run on the
- * host. As on devices without float64, a sample of the graphs runs, or all with the option --all. An argument names
- * another type of devices that launch kernels, and their options are those of the environment. */
+ * them, half of them with outputs of a backward program, on every device that is there. Layers without loops that have
+ * no kernels run on the host. As on devices without float64, a sample of the graphs runs, or all with the option --all.
+ * An argument names another type of devices that launch kernels, and their options are those of the environment. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -167,9 +167,7 @@ def check_writes_by_index(n):
     for mode in ("sum", "prod", "amax", "amin", "mean"):
         check_bits(lambda y, j, v, m=mode: y.scatter_reduce(1, j, v, m, include_self=m != "amin"), y, j, v)
     check_bits(lambda z, i, k, w: z.index_put((i, k), w, accumulate=True), torch.zeros(40, 9), i, k, torch.rand(n))
-    check_bits(
-        lambda z, i, w: z.index_add(0, i % 40, w), torch.randint(0, 9, (40, 3)), i, torch.randint(-9, 9, (n, 3))
-    )
+    check_bits(lambda z, i, w: z.index_add(0, i % 40, w), torch.randint(0, 9, (40, 3)), i, torch.randint(-9, 9, (n, 3)))
 
 
 def check_last_write():
@@ -183,7 +181,7 @@ def check_last_write():
     fast = sol.optimize(last)
     at = [int((i == k).nonzero().max()) for k in range(9)]
     assert torch.equal(fast(i, u), u[at]) and torch.equal(on_host(last, i, u), u[at])
-    with pytest.raises(sol.RunError, match="IndexPut.*: an index is out of range"):
+    with pytest.raises(sol.RunError, match=r"IndexPut.*: an index is out of range"):
         fast(torch.where(i == 8, 9, i), u)
     assert torch.equal(fast(i, u), u[at])
 
@@ -207,11 +205,13 @@ def check_sorting(n):
     for down in (False, True):
 
         def order(x, down=down):
-            return x.nan_to_num(1e9).sort(dim=1, descending=down, stable=True).values, x.argsort(1, down, stable=True)
+            return x.nan_to_num(1e9).sort(dim=1, descending=down, stable=True).values, x.argsort(
+                dim=1, descending=down, stable=True
+            )
 
         for kind in (torch.float32, torch.int64, torch.uint8):
             check_equal(order, x if kind == torch.float32 else x.nan_to_num(0, posinf=0).to(kind))
-    check_equal(lambda x: x.argsort(0, stable=True), x.T.contiguous())
+    check_equal(lambda x: x.argsort(dim=0, stable=True), x.T.contiguous())
     for k in (1, n // 2):
         check_equal(lambda x, k=k: tuple(x.topk(k, 1)), torch.randperm(4 * n).view(4, n).float())
     check_equal(lambda x: tuple(x.kthvalue(n // 5 + 1, 0)), torch.randperm(2 * n).view(n, 2).float())

@@ -176,6 +176,21 @@ def test_rejected_keys(keys, message, tmp_path):
         sol.deploy(*small()[:1], "static_lib", {"path": tmp_path, "device_type": "nvidia", **keys}, *small()[1])
 
 
+class Counted(nn.Module):
+    """Layers without loops that have kernels: sums by index, and an order."""
+
+    def forward(self, x, i):
+        return torch.zeros(7, 5).index_add(0, i, x).cumsum(0), x.argsort(dim=0, stable=True), x.topk(3).values
+
+
+@on("nvidia")
+def test_writes_by_index_and_sorting(place, tmp_path):
+    inputs = torch.randn(1500, 5), torch.randint(0, 7, (1500,))
+    deploy(tmp_path, "shared_lib", Counted(), inputs, device_type=place)
+    build(tmp_path, "shared_lib")
+    drive(tmp_path, Counted(), inputs)
+
+
 @on("nvidia")
 def test_layers_of_the_host_are_rejected_by_name(place, tmp_path):
     class Inverse(nn.Module):

@@ -93,12 +93,12 @@ def test_lists_of_sizes_that_vary():
         return torch.randint(0, 30, (n,)), torch.randn(n, 4)
 
     fast = sol.optimize(add, *given(50), vdims=[True, True])
-    ordered = sol.optimize(lambda u: u.argsort(0, stable=True), given(50)[1], vdims=[True, False])
+    ordered = sol.optimize(lambda u: u.argsort(dim=0, stable=True), given(50)[1], vdims=[True, False])
     here = sol.optimize(add)
     for n in (50, 1, 0, 1024, 1025, 9000):
         i, u = given(n)
         got = fast(i, u)
-        assert torch.equal(ordered(u), u.argsort(0, stable=True)), n
+        assert torch.equal(ordered(u), u.argsort(dim=0, stable=True)), n
         sol.device.set("x86")
         assert torch.equal(got, here(i, u)), n
         sol.device.set("nvidia")
