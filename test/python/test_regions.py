@@ -13,7 +13,9 @@ SCHEMAS = (
     "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, "
     "SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor",
 )
-BOXES = torch.tensor([[0, 1.0, 2, 9, 10], [1, 0, 0, 12.5, 7.3], [1, 3.2, 4.1, 5, 4.9], [0, 0.5, 2, 19, 16], [1, 8, 8, 7, 7]])
+BOXES = torch.tensor(
+    [[0, 1.0, 2, 9, 10], [1, 0, 0, 12.5, 7.3], [1, 3.2, 4.1, 5, 4.9], [0, 0.5, 2, 19, 16], [1, 8, 8, 7, 7]]
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,9 +70,10 @@ def test_roi_align(torchvision, aligned, ratio):
     def reference(x, rois):
         return torchvision.ops.roi_align.__globals__["_roi_align"](x, rois, 0.7, 3, 2, ratio, aligned)
 
-    assert_equal(function, reference, torch.randn(2, 4, 12, 14), BOXES)
-    made = assert_equal(function, reference, torch.randn(2, 4, 12, 14), BOXES, vdims=True)
-    for x, rois in ((torch.randn(3, 4, 14, 15), BOXES[:3]), (torch.randn(2, 4, 13, 20), BOXES)):
+    boxes = BOXES[:4] if aligned and ratio < 0 else BOXES  # torchvision's Python divides by 0 for the last one
+    assert_equal(function, reference, torch.randn(2, 4, 12, 14), boxes)
+    made = assert_equal(function, reference, torch.randn(2, 4, 12, 14), boxes, vdims=True)
+    for x, rois in ((torch.randn(3, 4, 14, 15), boxes[:3]), (torch.randn(2, 4, 13, 20), boxes)):
         assert error(made(x, rois), reference(x, rois)) < 1e-6
 
 
@@ -106,7 +109,9 @@ def convolved(x, weight, offset, mask, bias, stride, padding, dilation, groups, 
             read = F.grid_sample(part, grid, align_corners=True)
             taps.append(read * mask.view(n, parts, kh * kw, rows, columns)[:, p, k, None] if mask is not None else read)
     image = torch.stack(taps).view(kh * kw, parts, n, channels // parts, rows, columns).permute(2, 1, 3, 0, 4, 5)
-    return F.conv2d(image.reshape(n, channels * kh * kw, rows, columns), weight.reshape(out, -1, 1, 1), bias, groups=groups)
+    return F.conv2d(
+        image.reshape(n, channels * kh * kw, rows, columns), weight.reshape(out, -1, 1, 1), bias, groups=groups
+    )
 
 
 @pytest.mark.parametrize("parts, groups, masked", [(1, 1, True), (2, 1, False), (2, 2, True)])
@@ -123,5 +128,13 @@ def test_deform_conv2d(parts, groups, masked, vdims):
     x, weight, bias = torch.randn(2, 4, 12, 14), torch.randn(6, 4 // groups, 3, 3), torch.randn(6)
     offset, mask = 2 * torch.randn(2, parts * 18, 6, 7), torch.rand(2, parts * 9, 6, 7)
     assert_equal(
-        function, reference, x, weight, offset, mask, bias, differentiated=(0, 1, 2, 3, 4) if masked else (0, 1, 2, 4), vdims=vdims
+        function,
+        reference,
+        x,
+        weight,
+        offset,
+        mask,
+        bias,
+        differentiated=(0, 1, 2, 3, 4) if masked else (0, 1, 2, 4),
+        vdims=vdims,
     )

@@ -450,7 +450,12 @@ class Assigned(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(4, 4)
-        for name, value in (("mean", torch.zeros(4)), ("a", torch.ones(2, 4)), ("b", torch.zeros(2, 4)), ("steps", torch.tensor(0))):
+        for name, value in (
+            ("mean", torch.zeros(4)),
+            ("a", torch.ones(2, 4)),
+            ("b", torch.zeros(2, 4)),
+            ("steps", torch.tensor(0)),
+        ):
             self.register_buffer(name, value)
 
     def forward(self, x):

@@ -185,6 +185,10 @@ class _Recorder(ProxyTorchDispatchMode):
             return self.read(functools.partial(_called, func, args[len(tensors) :], kwargs), *tensors)
         if self.inner:
             return self.inner.run(func, args, kwargs)
+        if func is torch.ops.aten._make_dual.default:
+            unusual = Unusual("forward mode")
+            unusual.inner = True
+            raise unusual
         return self.record(func, types, args, kwargs)
 
     def record(self, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
@@ -539,7 +543,7 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
 def _written_back(recorder: _Recorder, buffers: Sequence[tuple[dict[str, Any], Any]], results: list[Any]) -> list[Any]:
     """Writes what forward assigned to buffers (`self.mean = 0.9 * self.mean + ..`) into the buffers' own memory, at the end of a call.
     Results and new values in that memory are copied first. A buffer of another shape or type, or with two names, stays as it is."""
-    rows = [(group, key, old, group.get(key)) for group, before in buffers for key, old in before.items()]
+    rows: list[Any] = [(group, key, old, group.get(key)) for group, before in buffers for key, old in before.items()]
     olds = [id(old) for _, _, old, _ in rows]
     rows = [
         (group, key, old, new)

@@ -141,7 +141,8 @@ def plain(call: Callable[..., Any], read: Read, func: Any, args: Any) -> tuple[A
         at = read(torch.Tensor.tolist, args[1])
         return (aten.tensor_split.indices if args[1].ndim else aten.tensor_split.sections), (args[0], at, *args[2:])
     if func._schema.name == "torchvision::roi_align" and args[5] <= 0:
-        most = read(functools.partial(most_points, *args[2:5], args[6]), args[1])
+        _, _, scale, height, width, _, aligned = args
+        most = read(functools.partial(most_points, scale, height, width, aligned), args[1])
         return func, (*args[:5], Most(most), args[6])
     return func, args
 
