@@ -51,8 +51,10 @@ static void put_memory(struct attention_grad_simt *s)
     const struct attention *a = &s->g.a;
     const struct target *t = a->target;
     const int bytes = dtype_def(a->dtype)->bytes, both = a->queries + a->keys;
-    s->pitch_d = pitch(s, MAX(width(&s->sum[ATTENTION_DK]), width(&s->sum[ATTENTION_DQ])));
-    s->pitch_e = pitch(s, width(&s->sum[ATTENTION_DV]));
+    s->wide_d = MAX(width(&s->sum[ATTENTION_DK]), width(&s->sum[ATTENTION_DQ]));
+    s->wide_e = width(&s->sum[ATTENTION_DV]);
+    s->pitch_d = pitch(s, s->wide_d);
+    s->pitch_e = pitch(s, s->wide_e);
     s->pitch_p = a->keys + s->group.wide;
     s->pitch_sum = columns(s, 1, (int)attention_size(a, a->d));
     const int weights = a->queries * s->pitch_p * bytes;

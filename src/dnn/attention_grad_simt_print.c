@@ -96,7 +96,7 @@ static struct attention_copy copy_of(const struct printing *w, const char *name)
                                    .end = query ? "to_" : SAY("%lld", (long long)attention_size(&g->a, g->a.s)),
                                    .rows = query ? g->a.queries : g->a.keys,
                                    .depth = depth_of(s, key ? g->a.d : g->a.e),
-                                   .filled = key ? s->pitch_d : s->pitch_e};
+                                   .filled = key ? s->wide_d : s->wide_e};
 }
 
 static void put_copy(const struct printing *w, const char *name)

@@ -61,7 +61,8 @@ struct attention_grad_simt {
     struct attention_grad g; /* a.queries, a.keys: of a block */
     struct attention_place score, sum[ATTENTION_SUMS];
     int parts;                     /* groups that share the keys of a batch element */
-    int pitch_d, pitch_e, pitch_p; /* elements of a row in shared memory */
+    int wide_d, wide_e;            /* elements of a row that tiles read */
+    int pitch_d, pitch_e, pitch_p; /* from one row in shared memory to the next */
     int pitch_sum;                 /* of a row of dq's sums in memory */
     bool two_buffers;              /* weights and their gradients have one each */
     int shared;                    /* bytes */
