@@ -116,12 +116,14 @@ def test_bad_data_names_the_step():
     check_bad_data()
 
 
-@pytest.mark.parametrize("n", SOURCES)
+@pytest.mark.parametrize(
+    "n", [SOURCES[2], *(pytest.param(n, marks=pytest.mark.slow) for n in SOURCES if n != SOURCES[2])]
+)
 def test_writes_by_index(n):
     check_writes_by_index(n)
 
 
-@pytest.mark.parametrize("n", [30, 1025, 9000])
+@pytest.mark.parametrize("n", [1025, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 9000))])
 def test_sorting(n):
     check_sorting(n)
 
