@@ -233,8 +233,8 @@ struct halo { /* at least one dimension has one */
 };
 sol_status halo_kernel(struct arena *a, const struct target *t, const struct halo *h, struct kernel *out);
 
-/* opaque.c: the kernel of a layer without loops, on devices that launch kernels; its operands are the layer's inputs and
- * outputs, row-major, and work buffers. source NULL: there is none, so the layer runs on the host. */
+/* opaque.c: the kernel of a layer without loops, on devices that launch kernels; its operands are the layer's inputs
+ * and outputs, row-major, and work buffers. source NULL: there is none, so the layer runs on the host. */
 struct sol_layer;
 sol_status opaque_kernel(struct arena *a, const struct target *t, const struct sol_layer *l, struct kernel *out);
 
