@@ -33,9 +33,8 @@ void compile_report(const struct schedule *s)
         for (int k = 0; k < u->loops->tensors.n; k++)
             if (u->loops->tensors.at[k].role == LOOPS_OUTPUT)
                 shape = shape_text(p->arena, u->loops->tensors.at[k].user);
-        LOG(p->ctx, LOG_DEBUG, "plan", "%-8s %s %s: %s, %.1f us, %s", program_name(u->program),
-            unit_solver(u), u->kernel.variant ? u->kernel.variant : "", shape,
-            u->kernel.cost / 1e3, u->label);
+        LOG(p->ctx, LOG_DEBUG, "plan", "%-8s %s %s: %s, %.1f us, %s", program_name(u->program), unit_solver(u),
+            u->kernel.variant ? u->kernel.variant : "", shape, u->kernel.cost / 1e3, u->label);
     }
     LOG(p->ctx, LOG_DEBUG, "plan", "workspace %lld forward, %lld backward, prepared %lld, saved %lld bytes",
         (long long)s->program[PROGRAM_FORWARD].workspace_bytes, (long long)s->program[PROGRAM_BACKWARD].workspace_bytes,
