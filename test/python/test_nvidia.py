@@ -611,9 +611,11 @@ class Between(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.a, self.b = torch.nn.Linear(6, 9), torch.nn.Linear(9, 5)
+        self.regular = torch.nn.Buffer(2 * torch.eye(3))
 
     def forward(self, x):
-        return torch.softmax(self.b(torch.softmax(self.a(x), 1).sort(dim=1, stable=True).values), 1)
+        y = torch.softmax(self.a(x).view(-1, 3, 3), 1) + self.regular
+        return torch.softmax(self.b(torch.linalg.inv(y).reshape(-1, 9)), 1)
 
 
 def made_of(*layers):

@@ -168,10 +168,18 @@ def test_transformations_inside_of_forward(f):
     torch.testing.assert_close(sol.optimize(steps, x)(x), steps(x), atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("f", (forwards, linearized, dual))
-def test_transformations_are_told_in_one_line(f):
-    """By the name that users know; torch.compile computes them, and leaves no level of differentiation open."""
+@pytest.mark.parametrize("f", (forwards, dual))
+def test_forward_mode_inside_of_forward(f):
+    """sol.optimize and torch.compile compute it, and leave no level of differentiation open."""
     x, w = torch.randn(X), torch.rand(X)
+    for made in (sol.optimize(f, x, w), torch.compile(f, backend="sol")):
+        torch.testing.assert_close(made(x, w), f(x, w), atol=2e-5, rtol=1e-4)
+        assert forward_ad._current_level == -1
+
+
+def test_linearize_is_told_in_one_line():
+    """By the name that users know; torch.compile computes it, and leaves no level of differentiation open."""
+    f, x, w = linearized, torch.randn(X), torch.rand(X)
     line = inspect.getsourcelines(f)[1] + 1
     with pytest.raises(
         sol.UnsupportedError,
