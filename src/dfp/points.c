@@ -48,33 +48,15 @@ static void add_access(struct accesses *w, int tensor, int32_t index, bool write
     PUSH(d->sc->arena, w->all, a);
 }
 
-static void find_reads(struct accesses *w, int32_t node)
+static void see_read(void *user, int32_t node, double times)
 {
-    const struct loops *loops = w->d->loops;
-    if (!node) return;
-    const struct ex e = loops->ex.at[node];
-    const double times = w->times;
-    switch (e.kind) {
-    case EX_INT:
-    case EX_REAL:
-    case EX_IVAR: return;
-    case EX_READ:
-        add_access(w, e.tensor, e.a, false, e.b);
-        find_reads(w, e.b);
-        return;
-    case EX_CALL:
-    case EX_AND:
-    case EX_OR:
-        for (int32_t i = e.a; i; i = loops->ex.at[i].next) find_reads(w, i);
-        return;
-    case EX_RED:
+    struct accesses *w = user;
+    const struct ex *e = &w->d->loops->ex.at[node];
+    w->times = times;
+    if (e->kind == EX_RED)
         w->reduces = true;
-        w->times *= (double)MAX(ivars_points(loops, e.u.bound), 1);
-        find_reads(w, e.b);
-        w->times = times;
-        return;
-    default: find_reads(w, e.a); find_reads(w, e.b);
-    }
+    else
+        add_access(w, e->tensor, e->a, false, e->b);
 }
 
 static void find_accesses(struct accesses *w)
@@ -82,8 +64,9 @@ static void find_accesses(struct accesses *w)
     const struct loops *loops = w->d->loops;
     for (int i = w->g->first; i < w->g->first + w->g->n; i++) {
         const struct loops_stmt *s = &loops->stmts.at[i];
-        w->times = (double)MAX(ivars_points(loops, stmt_ivars(loops, s) & ~w->g->shared), 1);
-        find_reads(w, s->value);
+        const double times = (double)MAX(ivars_points(loops, stmt_ivars(loops, s) & ~w->g->shared), 1);
+        ex_walk_times(loops, s->value, times, see_read, w);
+        w->times = times;
         for (int o = 0; o < s->nout; o++) add_access(w, s->out[o], s->index, true, false);
         w->reduces = w->reduces || s->scan_step || (stmt_ivars(loops, s) & ~w->g->shared);
     }

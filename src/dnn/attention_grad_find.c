@@ -239,7 +239,6 @@ bool attention_grad_find(const struct solver_context *sc, const struct cluster *
 {
     struct results r = {0};
     struct attention *a = &g->a;
-    if (!target_has_vectors(sc->target) && !target_is_card(sc->target)) FAIL("it has no vectors");
     if (c->loops->stmts.n < 3) FAIL("not the three sums of a gradient");
     *g = (struct attention_grad){.a = {.arena = sc->arena, .sc = sc, .target = sc->target, .was = c->loops}};
     for (int i = 0; i < ATTENTION_SUMS; i++) g->column[i] = -1;

@@ -93,19 +93,15 @@ static bool shape(struct attention_grad_simt *s, const int *p)
 
 /* Estimates, as in simt_cost.c. */
 static const struct {
-    double registers, start, warps, read, load, overlap;
+    double start, read, load, overlap;
     double chain; /* cycles of an element of a sum, one after the other */
     double wait;  /* cycles of a block of queries besides its products */
     double score; /* products in the time of what a score needs besides its own */
-} constants = {65536, 3000, 1.5, 1.5, 6, 0.3, 12, 3000, 40};
+} constants = {3000, 1.5, 6, 0.3, 12, 3000, 40};
 
 static double resident(const struct attention_grad_simt *s)
 {
-    const struct target *t = s->g.a.target;
-    double n = (double)t->core_items / s->group.items;
-    n = fmin(n, floor((double)t->l1 / (s->shared + 1024)));
-    n = fmin(n, floor(constants.registers / (fmin(registers(s) + 64, 255) * s->group.items)));
-    return fmax(1, n);
+    return card_resident(s->g.a.target, s->group.items, s->shared, registers(s) + 64);
 }
 
 /* An item's work for a tile, in products, with `depth` elements of the sum. */
@@ -135,8 +131,7 @@ static double compute_cycles(const struct attention_grad_simt *s, const struct s
         tile_work(s, &s->sum[ATTENTION_DK], fmin(a->queries, n->queries)) +
         tile_work(s, &s->sum[ATTENTION_DQ], a->keys * last) + constants.score * s->score.rows * s->score.cols + loads;
     const double each = ceil(n->batch * s->parts / t->cores), now = fmin(each, resident(s));
-    const double warps = now * s->group.items / 32.0, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
-    const double rate = pipes * fmin(1, s->group.items * now / pipes) * warps / (warps + constants.warps);
+    const double rate = card_rate(t, now * s->group.items);
     const double chain = constants.chain * (n->d + n->e + 2 * a->queries + a->keys) / s->group.wide;
     const double step = fmax(now * s->group.items * work / rate, constants.wait + chain);
     return each / now * (rounds * ceil(seen / a->queries) * step + rounds * constants.start);

@@ -43,19 +43,15 @@ static bool shape(struct attention_simt *s, const int *p)
 
 /* Estimates, as in simt_cost.c. */
 static const struct {
-    double registers, chain, start, warps, read, load, overlap;
+    double chain, start, read, load, overlap;
     double wait;  /* cycles of a block of keys besides its products; three times that if loads are not hidden */
     double score; /* products in the time of what a score needs besides its own */
-} constants = {65536, 12, 3000, 1.5, 1.5, 6, 0.3, 1000, 24};
+} constants = {12, 3000, 1.5, 6, 0.3, 1000, 24};
 
 static double resident(const struct attention_simt *s)
 {
-    const struct target *t = s->a.target;
     const double each = (s->rows * (s->values + s->cols) + 24) * dtype_def(s->a.dtype)->bytes / 4.0 + 40;
-    double n = (double)t->core_items / s->group.items;
-    n = fmin(n, floor((double)t->l1 / (s->shared + 1024)));
-    n = fmin(n, floor(constants.registers / (fmin(each, 255) * s->group.items)));
-    return fmax(1, n);
+    return card_resident(s->a.target, s->group.items, s->shared, each);
 }
 
 static double simt_ns(const struct attention_simt *s)
@@ -77,8 +73,7 @@ static double simt_ns(const struct attention_simt *s)
                          s->group.items;
     const double work = products + reads + loads + constants.score * s->rows * s->cols;
     const double each = ceil(groups / t->cores), now = fmin(each, resident(s));
-    const double warps = now * s->group.items / 32.0, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
-    const double rate = pipes * fmin(1, s->group.items * now / pipes) * warps / (warps + constants.warps);
+    const double rate = card_rate(t, now * s->group.items);
     const double step = fmax(now * s->group.items * work / rate, (attention_simt_early(s) ? 1 : 3) * constants.wait +
                                                                      constants.chain * (depth + (double)a->keys));
     const double compute = each / now * (blocks * step + constants.start) / t->clock;

@@ -21,29 +21,23 @@ static double processor_ns(const struct simt *s)
 
 /* Estimates of what limits a core. */
 static const struct {
-    double registers; /* of a core, of 4 bytes */
-    double wait;      /* cycles from a load of global memory until its value is in shared memory, and */
-    double chain;     /* for each product of a step of the sum, one after the other */
-    double start;     /* cycles of a block besides its sum: index computation, first loads, results */
-    double warps;     /* that hide the latency of products: half of the rate with so many */
-    double read;      /* products in the time of reading an element of shared memory */
-    double load;      /* products in the time of a load of global memory and its store, and */
-    double digit;     /* with the digits of K, or borders, for each element */
-    double overlap;   /* share of the smaller limit, of products and memory, that is not hidden behind the other */
-} constants = {65536, 700, 15, 3000, 1.5, 1.5, 6, 24, 0.3};
+    double wait;    /* cycles from a load of global memory until its value is in shared memory, and */
+    double chain;   /* for each product of a step of the sum, one after the other */
+    double start;   /* cycles of a block besides its sum: index computation, first loads, results */
+    double read;    /* products in the time of reading an element of shared memory */
+    double load;    /* products in the time of a load of global memory and its store, and */
+    double digit;   /* with the digits of K, or borders, for each element */
+    double overlap; /* share of the smaller limit, of products and memory, that is not hidden behind the other */
+} constants = {700, 15, 3000, 1.5, 6, 24, 0.3};
 
 /* Blocks that a core keeps at a time. */
 static double resident(const struct simt *s)
 {
-    const struct target *t = s->target;
     const double registers = (s->tile_rows * s->tile_cols + s->a.loads * s->a.width + s->b.loads * s->b.width +
                               s->tile_rows + s->tile_cols) *
                                  s->p.bytes / 4.0 +
                              24;
-    double n = (double)t->core_items / s->items;
-    n = fmin(n, floor((double)t->l1 / (simt_card_shared(s) + 1024)));
-    n = fmin(n, floor(constants.registers / (fmin(registers, 255) * s->items)));
-    return fmax(1, n);
+    return card_resident(s->target, s->items, simt_card_shared(s), registers);
 }
 
 /* The work of an item's loads of a factor for a step of the sum, in products. */
@@ -72,10 +66,9 @@ static double card_ns(const struct simt *s)
     const double reads = constants.read * (s->tile_rows + s->tile_cols) * s->depth;
     const double work = tile * s->depth * (s->p.bytes / 4) + reads + loading(s, &s->a) + loading(s, &s->b);
     const double each = ceil(groups / t->cores), keeps = resident(s), now = fmin(each, keeps);
-    const double warps = now * s->items / 32.0, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
-    const double rate = pipes * fmin(1, s->items * now / pipes) * warps / (warps + constants.warps);
     /* cycles for all that it keeps */
-    const double step = fmax(now * s->items * work / rate, constants.wait + constants.chain * s->depth);
+    const double step =
+        fmax(now * s->items * work / card_rate(t, now * s->items), constants.wait + constants.chain * s->depth);
     const double compute = each / now * (steps * step + constants.start) / t->clock;
     const double elements = (double)problem_about(&s->p, s->p.batch | s->p.m | s->p.n) * s->p.bytes;
     const double parts = s->parts > 1 ? 2 * elements * (double)s->parts : 0;

@@ -393,6 +393,21 @@ void ex_walk(const struct loops *loops, int32_t node, void (*visit)(void *user, 
     ex_walk(loops, b, visit, user);
 }
 
+void ex_walk_times(const struct loops *loops, int32_t node, double times,
+                   void (*visit)(void *user, int32_t node, double times), void *user)
+{
+    if (!node) return;
+    const struct ex *e = &loops->ex.at[node];
+    int32_t a, b;
+    bool list;
+    if (e->kind == EX_RED) times *= (double)MAX(ivars_points(loops, e->u.bound), 1);
+    if (e->kind == EX_RED || e->kind == EX_READ) visit(user, node, times);
+    children(e, &a, &list, &b);
+    if (e->kind == EX_RED || e->kind == EX_READ) a = 0;
+    for (; a; a = list ? loops->ex.at[a].next : 0) ex_walk_times(loops, a, times, visit, user);
+    ex_walk_times(loops, b, times, visit, user);
+}
+
 struct any {
     const struct loops *loops;
     bool (*is)(const struct loops *loops, int32_t node);

@@ -197,6 +197,10 @@ bool ex_equal(const struct loops *loops, int32_t a, int32_t b); /* are both the 
 /* Calls visit(user, node) for `node` and every node below it, parents first. Shared nodes are visited once for each
  * parent. */
 void ex_walk(const struct loops *loops, int32_t node, void (*visit)(void *user, int32_t node), void *user);
+/* Visits the reads and the reductions of a value that is computed `times` times, with how often each of them reads or
+ * adds something. Indices and guards are left out. */
+void ex_walk_times(const struct loops *loops, int32_t node, double times,
+                   void (*visit)(void *user, int32_t node, double times), void *user);
 /* Is this true of any node in the expression? */
 bool ex_any(const struct loops *loops, int32_t node, bool (*is)(const struct loops *loops, int32_t node));
 

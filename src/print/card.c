@@ -36,6 +36,22 @@ int card_row_items(const struct target *t, int64_t length, double groups)
     return items;
 }
 
+double card_resident(const struct target *t, int items, int shared, double registers)
+{
+    enum { REGISTERS = 65536, MOST = 255, OWN = 1024 }; /* of a core; of an item; bytes that a group has besides */
+    double n = (double)t->core_items / items;
+    n = fmin(n, floor((double)t->l1 / (shared + OWN)));
+    n = fmin(n, floor(REGISTERS / (fmin(registers, MOST) * items)));
+    return fmax(1, n);
+}
+
+double card_rate(const struct target *t, double items)
+{
+    const double half = 1.5; /* warps that hide so much of the latency of products that half of the rate is left */
+    const double warps = items / 32, pipes = t->fma_pipes * target_lanes(t, sizeof(float));
+    return pipes * fmin(1, items / pipes) * warps / (warps + half);
+}
+
 struct weigh {
     const struct print_plan *pl;
     const struct print_group *g;
@@ -118,40 +134,23 @@ static void add_access(struct weigh *w, int tensor, int32_t index)
     w->traffic += once / t->dram_rate + (moved - once) / t->l2_rate * (all <= near ? 0.25 : 1);
 }
 
-static void add_accesses(struct weigh *w, int32_t node)
+static void see_read(void *user, int32_t node, double times)
 {
-    const struct loops *loops = w->pl->loops;
-    const double times = w->times;
-    if (!node) return;
-    const struct ex e = loops->ex.at[node];
-    switch (e.kind) {
-    case EX_INT:
-    case EX_REAL:
-    case EX_IVAR: return;
-    case EX_READ:
-        add_access(w, e.tensor, e.a);
-        add_accesses(w, e.b);
-        return;
-    case EX_CALL:
-    case EX_AND:
-    case EX_OR:
-        for (int32_t i = e.a; i; i = loops->ex.at[i].next) add_accesses(w, i);
-        return;
-    case EX_RED:
-        w->times *= (double)MAX(ivars_points(loops, e.u.bound), 1);
-        add_accesses(w, e.b);
-        w->reads = MAX(w->reads, w->times); /* a loop takes its time even if it reads nothing */
-        w->times = times;
-        return;
-    default: add_accesses(w, e.a); add_accesses(w, e.b);
-    }
+    struct weigh *w = user;
+    const struct ex *e = &w->pl->loops->ex.at[node];
+    w->times = times;
+    if (e->kind == EX_RED)
+        w->reads = MAX(w->reads, times); /* a loop takes its time even if it reads nothing */
+    else
+        add_access(w, e->tensor, e->a);
 }
 
 static void add_statement(struct weigh *w, const struct loops_stmt *s)
 {
     w->reads = 0;
-    w->times = (double)MAX(ivars_points(w->pl->loops, stmt_ivars(w->pl->loops, s)), 1);
-    add_accesses(w, s->value);
+    const double times = (double)MAX(ivars_points(w->pl->loops, stmt_ivars(w->pl->loops, s)), 1);
+    ex_walk_times(w->pl->loops, s->value, times, see_read, w);
+    w->times = times;
     for (int o = 0; o < s->nout; o++) add_access(w, s->out[o], s->index);
 }
 

@@ -19,6 +19,21 @@ static int64_t most_of(int64_t size)
     return MIN(most, SIZE_POISON - 1);
 }
 
+const char *order_type(int type)
+{
+    static const char *const types[] = {
+        [REFERENCE_BOOL] = "uint8_t", [REFERENCE_U8] = "uint8_t",   [REFERENCE_I8] = "int8_t",
+        [REFERENCE_U16] = "uint16_t", [REFERENCE_I16] = "int16_t",  [REFERENCE_U32] = "uint32_t",
+        [REFERENCE_I32] = "int32_t",  [REFERENCE_U64] = "uint64_t", [REFERENCE_I64] = "int64_t",
+        [REFERENCE_F32] = "float",    [REFERENCE_F64] = "double"};
+    return types[type];
+}
+
+double order_cost(const struct target *t, const struct kernel *k, double bytes)
+{
+    return k->nstep * target_step_ns(t) + bytes / t->dram_rate;
+}
+
 /* The pass after which a run has all elements; the last one merges any number of runs. */
 static void plan_passes(struct order *o)
 {

@@ -33,6 +33,10 @@ void order_print(const struct order *o, struct text *out); /* the functions of i
 /* Declares `keys` and `places` of the elements in their order: element i of list k is at k * n + i. */
 void order_result(const struct order *o, struct text *out);
 
+const char *order_type(int type); /* the C type of elements of an `enum reference_type` */
+/* ns of a kernel that moves so many bytes of memory */
+double order_cost(const struct target *t, const struct kernel *k, double bytes);
+
 /* -- the kinds of layers; operands are inputs and outputs. False: they have no kernel for these types or sizes. */
 bool sort_kernel(struct arena *a, const struct target *t, const struct reference *r, struct kernel *out);
 bool scatter_kernel(struct arena *a, const struct target *t, const struct reference *r, struct kernel *out);

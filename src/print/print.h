@@ -171,6 +171,10 @@ struct card_ways card_ways(const struct print_plan *pl, const struct print_group
 double card_group_ns(const struct print_plan *pl, const struct print_group *g); /* in the faster way */
 int64_t card_row_bytes(const struct target *t); /* that each of its groups may have of a core's memory */
 int card_row_items(const struct target *t, int64_t length, double groups); /* of a group, for rows of a length */
+/* How many groups a core keeps at a time, by their items, bytes of shared memory and registers (4 bytes) of an item. */
+double card_resident(const struct target *t, int items, int shared, double registers);
+/* Products of float32 that a core with `items` items computes in a cycle. */
+double card_rate(const struct target *t, double items);
 /* The number of statements from s on that run together in one loop over their scan index variable; 1 without a scan. */
 int groups_scan(const struct loops *loops, int s);
 /* The index variables that statements first .. last share: different points are independent. */

@@ -133,22 +133,13 @@ static void put_fill(const struct scatter *s, struct text *out)
 
 /* -- keys: where the row of a source begins; -1: nowhere */
 
-static const char *index_type(int type)
-{
-    static const char *const types[] = {
-        [REFERENCE_BOOL] = "uint8_t", [REFERENCE_U8] = "uint8_t",   [REFERENCE_I8] = "int8_t",
-        [REFERENCE_U16] = "uint16_t", [REFERENCE_I16] = "int16_t",  [REFERENCE_U32] = "uint32_t",
-        [REFERENCE_I32] = "int32_t",  [REFERENCE_U64] = "uint64_t", [REFERENCE_I64] = "int64_t"};
-    return types[type];
-}
-
 static void put_inputs(void *user, struct text *out)
 {
     const struct scatter *s = user;
     for (int i = 0; i < s->r->nindex; i++) {
         const struct reference_index *x = &s->r->index[i];
         print_operand(out, s->target, arena_printf(out->arena, "i%d", i),
-                      arena_printf(out->arena, "const %s", index_type(x->type)), x->input);
+                      arena_printf(out->arena, "const %s", order_type(x->type)), x->input);
     }
 }
 
@@ -259,18 +250,13 @@ static void put_rows(const struct scatter *s, struct text *out, int step)
 
 static bool describe(struct scatter *s)
 {
-    static const char *const types[] = {
-        [REFERENCE_BOOL] = "uint8_t", [REFERENCE_U8] = "uint8_t",   [REFERENCE_I8] = "int8_t",
-        [REFERENCE_U16] = "uint16_t", [REFERENCE_I16] = "int16_t",  [REFERENCE_U32] = "uint32_t",
-        [REFERENCE_I32] = "int32_t",  [REFERENCE_U64] = "uint64_t", [REFERENCE_I64] = "int64_t",
-        [REFERENCE_F32] = "float",    [REFERENCE_F64] = "double"};
     static const char *const copied[] = {[1] = "uint8_t", [2] = "uint16_t", [4] = "uint32_t", [8] = "uint64_t"};
     if (s->r->mode == REFERENCE_NONE)
         s->type = copied[s->r->bytes];
     else if (s->r->type == REFERENCE_OTHER || (s->r->type == REFERENCE_F64 && s->target->single))
         return false;
     else
-        s->type = types[s->r->type];
+        s->type = order_type(s->r->type);
     return true;
 }
 
@@ -278,8 +264,7 @@ static double cost_of(const struct scatter *s, const struct kernel *k)
 {
     const double rows = (double)size_hint(s->list.size) * (double)size_hint(size_mul(s->apart.size, s->row.size));
     const double bytes = (2 * (double)size_hint(s->r->elements) + 2 * rows) * s->r->bytes;
-    const double rate = s->target->dram_rate > 0 ? s->target->dram_rate : 100;
-    return k->nstep * target_step_ns(s->target) + bytes / rate;
+    return order_cost(s->target, k, bytes);
 }
 
 bool scatter_kernel(struct arena *a, const struct target *t, const struct reference *r, struct kernel *out)

@@ -12,12 +12,7 @@ struct lines {
 
 static const char *type_of(int type)
 {
-    static const char *const types[] = {
-        [REFERENCE_BOOL] = "uint8_t", [REFERENCE_U8] = "uint8_t",   [REFERENCE_I8] = "int8_t",
-        [REFERENCE_U16] = "uint16_t", [REFERENCE_I16] = "int16_t",  [REFERENCE_U32] = "uint32_t",
-        [REFERENCE_I32] = "int32_t",  [REFERENCE_U64] = "uint64_t", [REFERENCE_I64] = "int64_t",
-        [REFERENCE_F32] = "int32_t",  [REFERENCE_F64] = "int64_t"};
-    return types[type];
+    return type == REFERENCE_F32 ? "int32_t" : type == REFERENCE_F64 ? "int64_t" : order_type(type);
 }
 
 /* Where element `at` of line `list` is, of lines of n elements. */
@@ -91,8 +86,7 @@ static void put_take(struct lines *l, struct text *out, int step)
 static double cost_of(const struct lines *l, const struct kernel *k)
 {
     const double elements = (double)size_hint(size_mul(l->order.lists, l->r->n));
-    const double rate = l->target->dram_rate > 0 ? l->target->dram_rate : 100;
-    return k->nstep * target_step_ns(l->target) + elements * (2 * l->r->bytes + 8 + 16 * l->order.passes) / rate;
+    return order_cost(l->target, k, elements * (2 * l->r->bytes + 8 + 16 * l->order.passes));
 }
 
 bool sort_kernel(struct arena *a, const struct target *t, const struct reference *r, struct kernel *out)

@@ -22,7 +22,10 @@ class Unusual(Exception):
 
     step: Node | None = None
     reads = False  # whether forward read values, where torch.export would fail, too
-    inner = False  # whether a trace below autograd may know more
+
+    def __init__(self, why: str, inner: bool = False) -> None:
+        super().__init__(why)
+        self.inner = inner  # whether a trace below autograd may know more
 
 
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint

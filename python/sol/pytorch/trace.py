@@ -35,7 +35,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import boxes, fake, function, inner, operators, outside, places, sized_math, state
+from . import boxes, buffers, fake, function, inner, operators, outside, places, sized_math, state
 from .captured import Captured
 from .decompose import rule
 from .hooks import computed
@@ -186,9 +186,7 @@ class _Recorder(ProxyTorchDispatchMode):
         if self.inner:
             return self.inner.run(func, args, kwargs)
         if func is torch.ops.aten._make_dual.default:
-            unusual = Unusual("forward mode")
-            unusual.inner = True
-            raise unusual
+            raise Unusual("forward mode", inner=True)
         return self.record(func, types, args, kwargs)
 
     def record(self, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
@@ -330,9 +328,7 @@ class _Recorder(ProxyTorchDispatchMode):
         if isinstance(arg, torch.Tensor):
             node = self.node(arg, None)
             if node is None:
-                unusual = Unusual("a tensor that is neither an argument nor the model's")
-                unusual.inner = self.inner is None
-                raise unusual
+                raise Unusual("a tensor that is neither an argument nor the model's", inner=self.inner is None)
             return node
         if isinstance(arg, tuple | list):
             return tuple(map(self._nodes, arg)) if isinstance(arg, tuple) else [self._nodes(a) for a in arg]
@@ -516,7 +512,7 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     """Calls the module once, on tensors that become placeholders."""
     for row in rows:
         recorder.source(*row)
-    buffers = [(m._buffers, dict(m._buffers)) for m in module.modules()]
+    before = buffers.kept(module)
     with enable_python_dispatcher(), recorder, _portable(), _recording(recorder), contextlib.ExitStack() as symbolic:
         if recorder.inner:
             symbolic.enter_context(inner.Below(recorder.record))
@@ -524,12 +520,12 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
             symbolic.enter_context(functions())
         made = called(lambda both: run(recorder, module, *both), given)
         results, out_spec = pytree.tree_flatten(made)
-        results = _written_back(recorder, buffers, results)
+        results = buffers.written_back(before, results, lambda t: recorder.node(t, None) is not None)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
     if not all(isinstance(o, (Node, *_VALUES, *SYMBOLIC)) for o in outputs):
-        unusual = Unusual("returns what no operator made")
-        unusual.inner = recorder.inner is None  # a tangent of forward mode, for example
-        raise unusual
+        raise Unusual(
+            "returns what no operator made", inner=recorder.inner is None
+        )  # a tangent of forward mode, for example
     recorder.graph.output(tuple(outputs))
     recorder.values.finish(recorder.graph)
     sources, reads = list(recorder.sources.values()), recorder.values.made
@@ -538,38 +534,6 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     if symbols and found and (needs := symbols.unchecked()):
         raise Unusual(needs)
     return Traced(recorder.graph, module, sources, outputs, recorder.constants, out_spec, [], reads=reads, found=found)
-
-
-def _written_back(recorder: _Recorder, buffers: Sequence[tuple[dict[str, Any], Any]], results: list[Any]) -> list[Any]:
-    """Writes what forward assigned to buffers (`self.mean = 0.9 * self.mean + ..`) into the buffers' own memory, at the end of a call.
-    Results and new values in that memory are copied first. A buffer of another shape or type, or with two names, stays as it is."""
-    rows: list[Any] = [(group, key, old, group.get(key)) for group, before in buffers for key, old in before.items()]
-    olds = [id(old) for _, _, old, _ in rows]
-    rows = [
-        (group, key, old, new)
-        for group, key, old, new in rows
-        if new is not old and _alike(old, new) and olds.count(id(old)) == 1 and recorder.node(new, None) is not None
-    ]
-    memory = {old.untyped_storage()._cdata for _, _, old, _ in rows}
-
-    def apart(value: Any) -> Any:
-        inside = isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in memory
-        return value.clone() if inside else value
-
-    if rows:
-        results = list(map(apart, results))
-    with torch.no_grad():
-        for old, new in [(old, apart(new)) for _, _, old, new in rows]:
-            old.copy_(new)
-    for group, key, old, _ in rows:
-        group[key] = old
-    return results
-
-
-def _alike(old: Any, new: Any) -> bool:
-    """Whether both are plain tensors of the same shape and type."""
-    tensors = isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)
-    return tensors and old.layout == new.layout == torch.strided and (old.shape, old.dtype) == (new.shape, new.dtype)
 
 
 _recorders: list[_Recorder] = []  # of the current trace; there is only one at a time
