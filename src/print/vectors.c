@@ -126,26 +126,17 @@ static const struct helper_row gather_helper = {"sol_gather_$V", "@HELPER @$V so
                                                                  "#endif\n"
                                                                  "}"};
 
-/* With n = round(x / ln 2): e = exp(x - n ln 2), and n in the low bits of `shifted`. */
-#define EXP_REDUCED                                                                       \
-    "    const @$V shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;\n" \
-    "    const @$V r = (x - n * 0.693145752f) - n * 1.42860677e-6f;\n"                    \
-    "    @$V q = r * 0.00138131445f + 0.00836941883f;\n"                                  \
-    "    q = q * r + 0.0416684568f;\n"                                                    \
-    "    q = q * r + 0.166665148f;\n"                                                     \
-    "    q = q * r + 0.499999931f;\n"                                                     \
-    "    const @$V e = q * (r * r) + r + 1.0f;\n"
-
-static const struct helper_row float_functions[] = {
-    {"sol_exp_$V", "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled in two steps so that "
-                   "denormals are right. */\n"
-                   "@HELPER @$V sol_exp_$V(@$V x)\n"
-                   "{\n"
-                   "    x = @sol_less_$V(@sol_splat_$V(89.0f), x);\n"
-                   "    x = @sol_greater_$V(@sol_splat_$V(-105.0f), x);\n" EXP_REDUCED
-                   "    const @$I k = (@$I)shifted - 0x4b400000, half = k >> 1;\n"
-                   "    return e * (@$V)((half + 127) << 23) * (@$V)((k - half + 127) << 23);\n"
-                   "}"},
+/* Those that have a form with tables (vectors_tables.c). */
+static const struct helper_row plain_functions[] = {
+    {"sol_exp$P_$V", "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled in two steps so that "
+                     "denormals are right. */\n"
+                     "@HELPER @$V sol_exp$P_$V(@$V x)\n"
+                     "{\n"
+                     "    x = @sol_less_$V(@sol_splat_$V(89.0f), x);\n"
+                     "    x = @sol_greater_$V(@sol_splat_$V(-105.0f), x);\n" EXP_REDUCED
+                     "    const @$I k = (@$I)shifted - 0x4b400000, half = k >> 1;\n"
+                     "    return e * (@$V)((half + 127) << 23) * (@$V)((k - half + 127) << 23);\n"
+                     "}"},
     {"sol_weight_$V",
      "/* exp(x) of x <= 0, and 0 in place of denormals, with which processors multiply slowly: 2^-127 is "
      "0 here. */\n"
@@ -154,9 +145,9 @@ static const struct helper_row float_functions[] = {
      "    x = @sol_greater_$V(@sol_splat_$V(-88.0f), x);\n" EXP_REDUCED
      "    return e * (@$V)(((@$I)shifted - 0x4b400000 + 127) << 23);\n"
      "}"},
-    {"sol_log_$V",
+    {"sol_log$P_$V",
      "/* log: 1 ulp. x = 2^k m, m in sqrt(1/2) .. sqrt(2); log(1 + r) = r - r^2 / 2 + r^3 q(r). */\n"
-     "@HELPER @$V sol_log_$V(@$V x)\n"
+     "@HELPER @$V sol_log$P_$V(@$V x)\n"
      "{\n"
      "    const @$I tiny = x < 1.17549435e-38f;\n"
      "    const @$V scaled = @sol_select_$V(tiny, x * 8388608.0f, x);\n"
@@ -178,6 +169,42 @@ static const struct helper_row float_functions[] = {
      "    y = @sol_select_$V(x == 0, @sol_splat_$V(-@INFINITY), y);\n"
      "    return @sol_select_$V(x >= 0, y, @sol_splat_$V(@NAN));\n"
      "}"},
+    {"sol_tanh$P_$V", "/* tanh: 2 ulp. Large: from e = exp(-2 |x|). */\n"
+                      "@HELPER @$V sol_tanh$P_$V(@$V x)\n"
+                      "{\n"
+                      "    const @$V a = @sol_abs_$V(x), s = x * x, e = @sol_weight_$V(a * -2.0f);\n"
+                      "    const @$V large = 1.0f - (e + e) * @sol_inverse_$V(e + 1.0f);\n"
+                      "    @$V q = s * -0.0057049872f + 0.0206390874f;\n"
+                      "    q = q * s - 0.0537397151f;\n"
+                      "    q = q * s + 0.133314422f;\n"
+                      "    q = q * s - 0.333332819f;\n"
+                      "    return @sol_select_$V(a > 0.625f, @sol_sign_$V(large, x), q * s * x + x);\n"
+                      "}"},
+    {"sol_erf_small_$V", "@HELPER @$V sol_erf_small_$V(@$V x) /* erf for |x| < 0.93: an odd polynomial */\n"
+                         "{\n"
+                         "    const @$V s = x * x;\n"
+                         "    @$V q = s * -0.000595376113f + 0.00498594526f;\n"
+                         "    q = q * s - 0.0267617239f;\n"
+                         "    q = q * s + 0.112816827f;\n"
+                         "    q = q * s - 0.376124811f;\n"
+                         "    q = q * s + 0.128379148f;\n"
+                         "    return q * x + x;\n"
+                         "}"},
+    {"sol_erf$P_$V", "/* erf: 2 ulp. Large: 1 - exp(polynomial), the logarithm of erfc. */\n"
+                     "@HELPER @$V sol_erf$P_$V(@$V x)\n"
+                     "{\n"
+                     "    const @$V a = @sol_abs_$V(x), t = @sol_less_$V(@sol_splat_$V(4.0f), a);\n"
+                     "    @$V g = t * 0.000213984956f - 0.00321495564f;\n"
+                     "    g = g * t + 0.0228899642f;\n"
+                     "    g = g * t - 0.105261843f;\n"
+                     "    g = g * t - 0.635718315f;\n"
+                     "    g = g * t - 0.128514361f;\n"
+                     "    const @$V large = 1.0f - @sol_weight_$V(g * t - t);\n"
+                     "    return @sol_select_$V(a > 0.93f, @sol_sign_$V(large, x), @sol_erf_small_$V(x));\n"
+                     "}"},
+};
+
+static const struct helper_row float_functions[] = {
     {"sol_expm1_$V",
      "/* expm1: 4 ulp. */\n"
      "@HELPER @$V sol_expm1_$V(@$V x)\n"
@@ -194,39 +221,6 @@ static const struct helper_row float_functions[] = {
                      "    const @$V u = 1.0f + x, y = @sol_log_$V(u);\n"
                      "    return @sol_select_$V((@$I)(u == 0) | (@$I)(u == @INFINITY), y, y + (x - (u - 1.0f)) / u);\n"
                      "}"},
-    {"sol_tanh_$V", "/* tanh: 2 ulp. Large: from e = exp(-2 |x|). */\n"
-                    "@HELPER @$V sol_tanh_$V(@$V x)\n"
-                    "{\n"
-                    "    const @$V a = @sol_abs_$V(x), s = x * x, e = @sol_weight_$V(a * -2.0f);\n"
-                    "    const @$V large = 1.0f - (e + e) * @sol_inverse_$V(e + 1.0f);\n"
-                    "    @$V q = s * -0.0057049872f + 0.0206390874f;\n"
-                    "    q = q * s - 0.0537397151f;\n"
-                    "    q = q * s + 0.133314422f;\n"
-                    "    q = q * s - 0.333332819f;\n"
-                    "    return @sol_select_$V(a > 0.625f, @sol_sign_$V(large, x), q * s * x + x);\n"
-                    "}"},
-    {"sol_erf_small_$V", "@HELPER @$V sol_erf_small_$V(@$V x) /* erf for |x| < 0.93: an odd polynomial */\n"
-                         "{\n"
-                         "    const @$V s = x * x;\n"
-                         "    @$V q = s * -0.000595376113f + 0.00498594526f;\n"
-                         "    q = q * s - 0.0267617239f;\n"
-                         "    q = q * s + 0.112816827f;\n"
-                         "    q = q * s - 0.376124811f;\n"
-                         "    q = q * s + 0.128379148f;\n"
-                         "    return q * x + x;\n"
-                         "}"},
-    {"sol_erf_$V", "/* erf: 2 ulp. Large: 1 - exp(polynomial), the logarithm of erfc. */\n"
-                   "@HELPER @$V sol_erf_$V(@$V x)\n"
-                   "{\n"
-                   "    const @$V a = @sol_abs_$V(x), t = @sol_less_$V(@sol_splat_$V(4.0f), a);\n"
-                   "    @$V g = t * 0.000213984956f - 0.00321495564f;\n"
-                   "    g = g * t + 0.0228899642f;\n"
-                   "    g = g * t - 0.105261843f;\n"
-                   "    g = g * t - 0.635718315f;\n"
-                   "    g = g * t - 0.128514361f;\n"
-                   "    const @$V large = 1.0f - @sol_weight_$V(g * t - t);\n"
-                   "    return @sol_select_$V(a > 0.93f, @sol_sign_$V(large, x), @sol_erf_small_$V(x));\n"
-                   "}"},
     {"sol_erfc_$V",
      "/* erfc: 6 ulp. Large: exp(-a^2) times a polynomial in 1 / (a + 2). The square is exact for the upper half h of\n"
      " * a's digits; d is what it lacks. */\n"
@@ -489,6 +483,15 @@ static void second(struct helpers *h, struct token *t, int n, int lanes)
                      n + 2, t);
 }
 
+static void functions(struct helpers *h, struct token *t, int n, int lanes)
+{
+    t[n] = (struct token){'P', lanes == 16 ? "_plain" : ""};
+    add(h, ROWS(plain_functions), t, n + 1);
+    if (lanes == 16) helpers_tables(h, t, n + 1);
+    add(h, ROWS(float_functions), t, n);
+    helpers_wide(h, t, n);
+}
+
 static void types(struct helpers *h, int lanes)
 {
     static const struct {
@@ -533,8 +536,7 @@ void helpers_vector(struct helpers *h, int lanes)
         across(h, t, 4, lanes, k);
         transpose(h, t, 4, lanes);
         second(h, t, 4, lanes);
-        if (k == C_F32) add(h, ROWS(float_functions), t, 4);
-        if (k == C_F32) helpers_wide(h, t, 4);
+        if (k == C_F32) functions(h, t, 4, lanes);
         if (k != C_I64) lane_functions(h, t, 4, k);
     }
 }
