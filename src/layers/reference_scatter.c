@@ -23,12 +23,22 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
 /* Functions that join: `now` is what becomes of an element y that is joined with v. They return the number of elements
  * in front of the first index that is out of range. */
 #define EACH(name, type, now)                                                                                \
-    static inline int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from, int64_t dj) \
+    static inline int64_t name##_blocks(int64_t n, type *restrict to, const type *restrict from)             \
     {                                                                                                        \
         int64_t k = 0;                                                                                       \
         for (; k + BLOCK <= n; k += BLOCK)                                                                   \
             for (int b = 0; b < BLOCK; b++) {                                                                \
-                const type y = to[k + b], v = from[(k + b) * dj];                                            \
+                const type y = to[k + b], v = from[k + b];                                                   \
+                (void)y, to[k + b] = (type)(now);                                                            \
+            }                                                                                                \
+        return k;                                                                                            \
+    }                                                                                                        \
+    static inline int64_t name##_same(int64_t n, type *to, const type v)                                     \
+    {                                                                                                        \
+        int64_t k = 0;                                                                                       \
+        for (; k + BLOCK <= n; k += BLOCK)                                                                   \
+            for (int b = 0; b < BLOCK; b++) {                                                                \
+                const type y = to[k + b];                                                                    \
                 (void)y, to[k + b] = (type)(now);                                                            \
             }                                                                                                \
         return k;                                                                                            \
@@ -67,8 +77,8 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
             (void)y, to[place[k]] = (type)(now);                                                             \
         }                                                                                                    \
         if (place) return n;                                                                                 \
-        int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from, 1) : 0;                                  \
-        if (di == 1 && dj == 0) k = name##_blocks(n, to, from, 0);                                           \
+        int64_t k = di == 1 && dj == 1 ? name##_blocks(n, to, from) : 0;                                     \
+        if (di == 1 && dj == 0 && n) k = name##_same(n, to, *from);                                          \
         for (; k < n; k++) {                                                                                 \
             const type y = to[k * di], v = from[k * dj];                                                     \
             (void)y, to[k * di] = (type)(now);                                                               \

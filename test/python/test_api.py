@@ -496,6 +496,32 @@ def test_strided_arguments():
     check(s, m, (x,))
 
 
+def test_arguments_that_repeat_elements():
+    class M(nn.Module):
+        def forward(self, x, i, v):
+            return x.scatter_add(0, i, v), i, v.sum(0)
+
+    x, v = torch.randn(10, 6), torch.randn(4, 5, 3)
+    once, rows = torch.randint(10, (20, 1)), torch.randn(20, 1)
+    for sizes in (
+        (),
+        (sol.input([10, 6]), sol.input([sol.dim("n"), 6], dtype=torch.int64), sol.input([sol.dim("n"), 6])),
+    ):
+        s = sol.optimize(M(), *(sizes or (x, once.expand(20, 6), rows.expand(20, 6))))
+        for n in (20, 7, 2) if sizes else (20,):
+            i, values = once[:n].expand(n, 6), rows[:n].expand(n, 6)
+            for args in ((x, i, values), (x, i.contiguous(), values), (x, i, torch.randn(n, 6))):
+                for got, expected in zip(s(*args), M()(*args), strict=True):
+                    torch.testing.assert_close(got, expected)
+                    assert got.stride() == expected.stride()
+    m = nn.Sequential(nn.ReLU()).train()
+    for given in (v[:, :1].expand(4, 5, 3), v[:1, :, :1].expand(4, 5, 3).transpose(0, 2), v[0, 0, 0].expand(2, 2)):
+        check(sol.optimize(m, given), m, (given,))
+    w = torch.randn(4, 1, requires_grad=True)
+    sol.optimize(m, w.expand(4, 5))(w.expand(4, 5)).sum().backward()
+    torch.testing.assert_close(w.grad, 5.0 * (w.detach() > 0))
+
+
 def test_channels_last_results():
     m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
     x = torch.randn(IMAGE).to(memory_format=torch.channels_last)

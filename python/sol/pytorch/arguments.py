@@ -31,7 +31,8 @@ def leaf_key(leaf: Any) -> Any:
 def kind_key(leaf: Any) -> Any:
     """A leaf as part of the key of what programs of several sizes share."""
     if isinstance(leaf, torch.Tensor):
-        return leaf.dtype, Layout.of(leaf).order, leaf.requires_grad, leaf.device
+        layout = Layout.of(leaf)
+        return leaf.dtype, layout.order, layout.repeated, leaf.requires_grad, leaf.device
     return leaf_key(leaf)
 
 
@@ -56,11 +57,13 @@ def checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
 
 
 def dense(t: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor without gaps and repetitions; any order of dimensions is fine."""
+    """Returns the tensor without gaps; any order of dimensions is fine. A network expands dimensions that repeat elements
+    itself, but not if it writes a gradient of them."""
     if t.is_neg() or t.is_conj():
         t = t.resolve_neg().resolve_conj()
     layout = Layout.of(t)
-    return t if layout.dense and not layout.repeated else t.contiguous()
+    once = not layout.repeated or not (t.requires_grad or t.is_complex())
+    return t if layout.dense and once else t.contiguous()
 
 
 def present(leaves: Sequence[Any], spec: pytree.TreeSpec) -> frozenset[Any]:
@@ -138,7 +141,7 @@ def example(i: int, declared: Any, leaf: Any, batch: int | None, device: torch.d
         return leaf
     shape = declared.sized(1 if batch is None else batch)
     if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) == shape:
-        found = dense(checked(i, leaf, True).detach())
+        found = dense(checked(i, leaf, True).detach().requires_grad_(declared.requires_grad)).detach()
     else:
         where = leaf.device if isinstance(leaf, torch.Tensor) else device
         found = checked(i, torch.empty(shape, dtype=declared.dtype, device=where), True)

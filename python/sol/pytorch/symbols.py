@@ -126,8 +126,8 @@ class Symbols:
         strides: list[Any] = [1] * len(sizes)
         n: Any = 1
         for d in reversed(layout.order):
-            strides[d] = n
-            n = n * sizes[d]
+            strides[d] = 0 if d in layout.repeated else n
+            n = n if d in layout.repeated else n * sizes[d]
         made = torch.empty_strided(sizes, strides, dtype=t.dtype)
         return made.requires_grad_(t.requires_grad)
 

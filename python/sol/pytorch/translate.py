@@ -264,7 +264,7 @@ class Translator:
         """Turns a tensor as it lies in memory into one as PyTorch sees it."""
         value, ndim = Value(handle, tracked), len(layout.inverse)
         if value.ndim == ndim:
-            return self.b.permute(value, layout.inverse)
+            return self.b.expand(self.b.permute(value, layout.inverse), layout.shape)
         return self.b.from_pairs(self.b.permute(value, [*layout.inverse, ndim]))
 
     # -- operators
