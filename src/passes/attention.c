@@ -1,6 +1,7 @@
 /* Finds attention that a model writes out, softmax(q k' ..) v, and makes one layer of it, whose weights need not lie in
  * memory as a whole. Between the product and the softmax scores may be scaled, masked by a condition, and added to. The
- * products are MatMul or Einsum layers, with their dimensions in any order. Masks of windows are applied to scores
+ * products are MatMul or Einsum layers, with their dimensions in any order, and scores may be transposed on the way, as
+ * vmap of JAX does it. Masks of windows are applied to scores
  * whose leading dimensions are regrouped, [images * windows, ..] as [images, windows, ..], and back: the layer then has
  * these. */
 #include "passes/passes.h"
@@ -17,12 +18,18 @@ struct product {
 struct beside {
     struct sol_tensor *t; /* NULL: nothing */
     bool regrouped;       /* beside scores with regrouped dimensions */
+    int moves;            /* how many Permutes of the scores follow */
 };
-enum { MOST_ADDED = 4 };
+enum { MOST_ADDED = 4, MOST_MOVES = 4 };
 struct written {
     struct product scores, values;
-    int q, k, p, v;         /* which factors of the products these are; p: the weights */
-    const char *lead;       /* the letters of the scores but for the last two, in the values' alphabet, too */
+    int q, k, p, v; /* which factors of the products these are; p: the weights */
+    /* Permutes of the scores, the last one first, and the letters of the scores behind each; the product has those of
+     * order[nmoves]. */
+    const struct sol_layer *move[MOST_MOVES];
+    int nmoves;
+    const char *order[MOST_MOVES + 1];
+    const char *lead;       /* the letters order[0] but for the last two */
     const char *value_lead; /* the same in the letters of `values` */
     char t, s, d, value_t, value_s, e;
     double scale;
@@ -122,7 +129,7 @@ static struct sol_tensor *narrow(struct sol_tensor *t)
 
 static bool is_step(const struct sol_layer *l)
 {
-    static const char *const kinds[] = {"mul", "div", "add", "where", "Reshape"};
+    static const char *const kinds[] = {"mul", "div", "add", "where", "Reshape", "Permute"};
     for (int i = 0; i < COUNT_OF(kinds); i++)
         if (is_kind(l, kinds[i])) return true;
     return changes_nothing(l);
@@ -152,7 +159,7 @@ static bool see_factor(struct written *w, const struct sol_layer *l, int at, con
     }
     by = narrow(by);
     if (divides || w->by.t || by->dim[by->ndim - 1].size != 1 || (active && active[by->id])) return false;
-    w->by = (struct beside){by, is_regrouped(w)};
+    w->by = (struct beside){by, is_regrouped(w), w->nmoves};
     return true;
 }
 
@@ -160,7 +167,7 @@ static bool see_sum(struct written *w, struct sol_layer *l, int at, const bool *
 {
     struct sol_tensor *t = narrow(l->in[1 - at]);
     if (w->nadded == MOST_ADDED || w->scale != 1 || w->by.t || (active && active[t->id])) return false;
-    w->added[w->nadded++] = (struct beside){t, is_regrouped(w)};
+    w->added[w->nadded++] = (struct beside){t, is_regrouped(w), w->nmoves};
     return true;
 }
 
@@ -177,7 +184,7 @@ static bool see_choice(struct written *w, const struct sol_layer *l, struct sol_
             break;
         else
             c = c->from->in[0];
-    w->cond = (struct beside){c, is_regrouped(w)};
+    w->cond = (struct beside){c, is_regrouped(w), w->nmoves};
     w->keep = !second;
     *out_scores = l->in[second ? 2 : 1];
     return true;
@@ -204,13 +211,21 @@ static bool see_regrouping(struct written *w, struct sol_layer *l)
     return same_shape(y, w->merge->in[0]);
 }
 
+static bool see_move(struct written *w, const struct sol_layer *l)
+{
+    if (w->nmoves == MOST_MOVES || w->merge) return false;
+    w->move[w->nmoves++] = l;
+    return true;
+}
+
 /* Follows `t`, the softmax's input, to a product. `active`: what a gradient is wanted of; NULL: there is none. */
 static bool find_scores(struct arena *a, struct written *w, struct sol_tensor *t, const bool *active)
 {
     w->scale = 1;
     for (struct sol_layer *l; (l = maker(t));) {
         if (read_product(a, l, &w->scores)) return !is_regrouped(w) && w->scale != 0 && isfinite(w->scale);
-        if (changes_nothing(l) || (is_kind(l, "Reshape") && see_regrouping(w, l))) {
+        if (changes_nothing(l) || (is_kind(l, "Reshape") && !w->nmoves && see_regrouping(w, l)) ||
+            (is_kind(l, "Permute") && see_move(w, l))) {
             t = l->in[0];
         } else if (is_kind(l, "where")) {
             if (!see_choice(w, l, &t)) return false;
@@ -227,12 +242,38 @@ static bool find_scores(struct arena *a, struct written *w, struct sol_tensor *t
 
 /* -- the letters */
 
-/* Queries and keys among the factors of the scores. */
-static bool sort_scores(struct arena *a, struct written *w)
+/* The letters of the result of Permute l, of those of its operand. */
+static const char *moved_letters(struct arena *a, const struct sol_layer *l, const char *of)
 {
-    const char *out = w->scores.of[2];
+    struct text t = text_new(a);
+    for (int d = 0; d < l->out[0]->ndim; d++) text_put(&t, "%c", of[attrs_int(&l->attrs, "perm", d, 0)]);
+    return t.at;
+}
+
+/* The size of the scores along a letter. */
+static int64_t score_size(const struct written *w, char letter)
+{
+    const char *of = w->scores.of[2];
+    return w->scores.layer->out[0]->dim[strchr(of, letter) - of].size;
+}
+
+/* Has x, the softmax's input, as many elements as the product? No: scores were broadcast. */
+static bool are_scores(const struct written *w, const struct sol_tensor *x)
+{
+    const char *of = w->order[0];
+    bool all = (int)strlen(of) == x->ndim;
+    for (int d = 0; all && d < x->ndim; d++) all &= score_size(w, of[d]) == x->dim[d].size;
+    return all;
+}
+
+/* Queries and keys among the factors of the scores. */
+static bool sort_scores(struct arena *a, struct written *w, const struct sol_tensor *x)
+{
+    w->order[w->nmoves] = w->scores.of[2];
+    for (int i = w->nmoves; i > 0; i--) w->order[i - 1] = moved_letters(a, w->move[i - 1], w->order[i]);
+    const char *out = w->order[0];
     const size_t n = strlen(out);
-    if (n < 2) return false;
+    if (n < 2 || !are_scores(w, x)) return false;
     w->s = out[n - 1];
     w->t = out[n - 2];
     w->lead = arena_printf(a, "%.*s", (int)n - 2, out);
@@ -248,7 +289,7 @@ static bool sort_scores(struct arena *a, struct written *w)
     return consists_of(q, w->lead, w->t, w->d) && consists_of(k, w->lead, w->s, w->d);
 }
 
-/* The letters of the product behind the weights, whose dimensions are the scores' in the order of `moved` (NULL: the
+/* The letters of the product behind the weights, whose dimensions are the softmax's in the order of `moved` (NULL: the
  * same). */
 static bool sort_values(struct arena *a, struct written *w, const struct sol_layer *moved)
 {
@@ -312,17 +353,18 @@ static bool right_types(const struct written *w, enum sol_dtype t)
 /* Have the values no more leading elements than the scores? */
 static bool share_lead(const struct written *w)
 {
-    const struct sol_tensor *scores = w->scores.layer->out[0], *y = w->values.layer->out[0];
+    const struct sol_tensor *y = w->values.layer->out[0];
     for (int i = 0; w->value_lead[i]; i++)
-        if (y->dim[strchr(w->values.of[2], w->value_lead[i]) - w->values.of[2]].size != scores->dim[i].size)
+        if (y->dim[strchr(w->values.of[2], w->value_lead[i]) - w->values.of[2]].size != score_size(w, w->lead[i]))
             return false;
     return true;
 }
 
 /* The letters of what stands beside the scores: those of the last dimensions. */
-static const char *letters_beside(const struct written *w, const struct sol_tensor *t)
+static const char *letters_beside(const struct written *w, const struct beside *b)
 {
-    return w->scores.of[2] + strlen(w->scores.of[2]) - (size_t)t->ndim;
+    const char *of = w->order[b->moves];
+    return of + strlen(of) - (size_t)b->t->ndim;
 }
 
 /* The leading sizes, in regrouped scores, of a tensor with letters `of`, of which `lead` are the leading ones. False:
@@ -356,7 +398,7 @@ static bool regroups_all(const struct written *w)
     memcpy(all + 2, w->added, sizeof w->added);
     for (int i = 0; i < COUNT_OF(all); i++)
         fits &=
-            !all[i].t || all[i].regrouped || regrouped_lead(w, all[i].t, letters_beside(w, all[i].t), w->lead, shape);
+            !all[i].t || all[i].regrouped || regrouped_lead(w, all[i].t, letters_beside(w, &all[i]), w->lead, shape);
     return fits;
 }
 
@@ -369,8 +411,8 @@ static bool find(struct arena *a, struct sol_layer *l, int p, const bool *active
     struct sol_tensor *x = softmax->in[0];
     if (x->ndim < 2 || attrs_int(&softmax->attrs, "axis", 0, 0) != x->ndim - 1) return false;
     if (!find_scores(a, w, x, active)) return false;
-    if (!same_shape(w->scores.layer->out[0], x)) return false;
-    if (!sort_scores(a, w) || !sort_values(a, w, moved) || !share_lead(w)) return false;
+    if (!sort_scores(a, w, x) || !sort_values(a, w, moved) || !share_lead(w)) return false;
+    if (w->by.t && !has(letters_beside(w, &w->by) + w->by.t->ndim - 1, w->s)) return false;
     const struct sol_tensor *q = w->scores.layer->in[w->q], *k = w->scores.layer->in[w->k], *v = l->in[w->v];
     /* Both together are a mask that is added, through which gradients of rows without a key would go. */
     if (w->nadded && w->cond.t && (w->fill != -INFINITY || active)) return false;
@@ -434,11 +476,25 @@ static sol_status regroup(const struct making *m, const struct written *w, struc
     return reshape(m, x, n + 2, shape, out_t);
 }
 
-static sol_status regroup_beside(const struct making *m, const struct written *w, const struct beside *b,
-                                 struct sol_tensor **out_t)
+/* What stands beside scores, with dimensions in the order of the softmax. */
+static sol_status move_beside(const struct making *m, const struct written *w, const struct beside *b,
+                              struct sol_tensor **out_t)
+{
+    struct sol_tensor *x = b->t;
+    const int n = (int)strlen(w->order[0]), missing = n - x->ndim;
+    int64_t shape[SOL_MAX_DIMS];
+    for (int d = 0; d < n; d++) shape[d] = d < missing ? 1 : x->dim[d - missing].size;
+    if (missing) TRY(reshape(m, x, n, shape, &x));
+    return permute(m, x, w->order[b->moves], w->order[0], out_t);
+}
+
+/* The same with the dimensions that the layer has. */
+static sol_status layer_beside(const struct making *m, const struct written *w, const struct beside *b,
+                               struct sol_tensor **out_t)
 {
     *out_t = b->t;
-    return b->regrouped ? SOL_OK : regroup(m, w, b->t, letters_beside(w, b->t), w->lead, out_t);
+    if (b->regrouped) return SOL_OK;
+    return b->moves ? move_beside(m, w, b, out_t) : regroup(m, w, b->t, letters_beside(w, b), w->lead, out_t);
 }
 
 /* A factor of a product, and the order of its dimensions in the layer: those of `lead` that it has, row, column. */
@@ -465,13 +521,13 @@ static sol_status mask_of(const struct making *m, const struct written *w, struc
 {
     struct sol_tensor *c = NULL, *added = NULL, *fill, *x;
     for (int i = w->nadded - 1; i >= 0; i--) { /* in the model's order */
-        TRY(regroup_beside(m, w, &w->added[i], &x));
+        TRY(layer_beside(m, w, &w->added[i], &x));
         if (added) TRY(make(m, "add", 2, (struct sol_tensor *[]){added, x}, NULL, &x));
         added = x;
     }
     *out_t = added;
     if (!w->cond.t) return SOL_OK;
-    TRY(regroup_beside(m, w, &w->cond, &c));
+    TRY(layer_beside(m, w, &w->cond, &c));
     if (added) {
         TRY(graph_number(m->g, -INFINITY, (enum sol_dtype)added->dtype, &fill));
         struct sol_tensor *in[] = {c, w->keep ? added : fill, w->keep ? fill : added};
@@ -511,7 +567,7 @@ static sol_status join(struct sol_graph *g, const struct written *w)
     for (int i = 0; i < COUNT_OF(factors); i++) TRY(factor(&m, w, &factors[i], &in[i]));
     TRY(mask_of(&m, w, &in[3]));
     if (w->by.t) {
-        TRY(regroup_beside(&m, w, &w->by, &by));
+        TRY(layer_beside(&m, w, &w->by, &by));
         TRY(make(&m, "mul", 2, (struct sol_tensor *[]){in[0], by}, NULL, &in[0]));
     }
     double *reals = NEW_ARRAY(g->arena, double, 2);
@@ -535,9 +591,8 @@ static sol_status join(struct sol_graph *g, const struct written *w)
 static bool pays_again(const struct written *w)
 {
     enum { L1 = 32 << 10 };
-    const struct sol_tensor *s = w->scores.layer->out[0];
-    const double row = (double)size_hint(s->dim[s->ndim - 1].size) * dtype_def((enum sol_dtype)s->dtype)->bytes;
-    return row * (double)size_hint(s->dim[s->ndim - 2].size) > L1;
+    const int bytes = dtype_def((enum sol_dtype)w->scores.layer->out[0]->dtype)->bytes;
+    return (double)size_hint(score_size(w, w->t)) * (double)size_hint(score_size(w, w->s)) * bytes > L1;
 }
 
 sol_status attention_join(struct sol_graph *g, const bool *active)

@@ -23,8 +23,8 @@ static struct sol_tensor *copied(const struct sol_layer *l)
     return NULL;
 }
 
-/* stop(x), x+0, x-0, x*1, x/1, x**1, max(x, -inf), min(x, inf), with the constant on the right, or on either side of
- * what commutes. -0.0 + 0 then stays -0.0. */
+/* stop(x), x+0, x-0, x*1, x/1, x**1, max(x, -inf), min(x, inf), x and true, x or false, with the constant on the right,
+ * or on either side of what commutes; where(x, true, false). -0.0 + 0 then stays -0.0. */
 static struct sol_tensor *neutral(const struct sol_layer *l)
 {
     static const struct {
@@ -32,8 +32,13 @@ static struct sol_tensor *neutral(const struct sol_layer *l)
         double right;
         bool commutes;
     } rows[] = {{"add", 0, true},  {"sub", 0, false},        {"mul", 1, true},       {"div", 1, false},
-                {"pow", 1, false}, {"max", -INFINITY, true}, {"min", INFINITY, true}};
+                {"pow", 1, false}, {"max", -INFINITY, true}, {"min", INFINITY, true}, {"logical_and", 1, true},
+                {"logical_or", 0, true}};
+    double yes, no;
     if (is_kind(l, "stop")) return l->in[0]; /* gradients exist by now */
+    if (is_kind(l, "where") && l->out[0]->dtype == SOL_BOOL && known_scalar(l->in[1], &yes) &&
+        known_scalar(l->in[2], &no) && yes == 1 && no == 0)
+        return l->in[0];
     for (int i = 0; i < COUNT_OF(rows); i++) {
         if (!is_kind(l, rows[i].name) || l->nin != 2) continue;
         double v;

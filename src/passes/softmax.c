@@ -1,6 +1,7 @@
 /* Finds softmax and log-softmax that a model writes out, with d = x - max x: exp(d) / sum exp(d), and d - log(sum
  * exp(d)). Each becomes one layer, which reads x once less and which the attention pass knows. Its gradient is the
- * same: what goes through the maximum cancels. */
+ * same: what goes through the maximum cancels. Where x was transposed, the maximum may be that of x before it, with
+ * transposed rows, as vmap of JAX leaves it. */
 #include "passes/passes.h"
 
 #include <math.h>
@@ -9,6 +10,9 @@
 struct rows {
     const struct sol_layer *reduce; /* the layer that made it */
     int axis, logs;                 /* logs: how many logarithms were taken */
+    const struct sol_layer *move;   /* a Permute behind that layer; NULL: there is none */
+    bool reshaped;                  /* more than dimensions of size 1 came or went */
+    const struct sol_tensor *t;     /* before it is broadcast */
 };
 
 /* The operand of a layer whose result has the same elements in order; NULL: they differ. `fixed`: the gradient does not
@@ -33,31 +37,77 @@ static bool is_row_of(const struct sol_tensor *t, const struct sol_tensor *x, in
     return true;
 }
 
-/* Is t a reduction ("Max", "Sum") along one axis of a tensor of y's shape, broadcast against y? */
-static bool reduces(struct sol_tensor *t, const char *kind, const struct sol_tensor *y, struct rows *out)
+/* The dimensions of t that are not of size 1, but for dimension `but`. Returns their number. */
+static int wide_dims(const struct sol_tensor *t, int but, int *out)
 {
-    const struct sol_tensor *row = t; /* before it is broadcast; all in front of it has the same elements in order */
+    int n = 0;
+    for (int d = 0; d < t->ndim; d++)
+        if (d != but && t->dim[d].size != 1) out[n++] = d;
+    return n;
+}
+
+static bool same_wide_dims(const struct sol_tensor *a, const struct sol_tensor *b)
+{
+    int of_a[SOL_MAX_DIMS], of_b[SOL_MAX_DIMS];
+    const int n = wide_dims(a, -1, of_a);
+    bool same = wide_dims(b, -1, of_b) == n;
+    for (int i = 0; i < n && same; i++) same = a->dim[of_a[i]].size == b->dim[of_b[i]].size;
+    return same;
+}
+
+/* For each wide dimension of the result of Permute l, its number among those of the operand. `but`: a dimension of the
+ * result that does not count; -1: all do. */
+static int wide_order(const struct sol_layer *l, int but, int *out)
+{
+    int of_x[SOL_MAX_DIMS], of_y[SOL_MAX_DIMS];
+    const int moved = but < 0 ? -1 : (int)attrs_int(&l->attrs, "perm", but, 0);
+    const int nx = wide_dims(l->in[0], moved, of_x), ny = wide_dims(l->out[0], but, of_y);
+    for (int i = 0; i < ny; i++)
+        for (int k = 0; k < nx; k++)
+            if (of_x[k] == attrs_int(&l->attrs, "perm", of_y[i], 0)) out[i] = k;
+    return ny;
+}
+
+/* Are these rows of x along the axis, where what they were reduced from is x, or becomes x by a Permute? */
+static bool are_rows(const struct rows *r, const struct sol_tensor *x, int axis)
+{
+    int of_x[SOL_MAX_DIMS], of_rows[SOL_MAX_DIMS];
+    if (r->reduce->in[0] == x) return r->axis == axis && !r->move && is_row_of(r->t, x, axis);
+    const struct sol_layer *l = x->role == TENSOR_VALUE && is_kind(x->from, "Permute") ? x->from : NULL;
+    if (!l || l->in[0] != r->reduce->in[0] || r->reshaped) return false;
+    const int n = wide_order(l, axis, of_x);
+    for (int i = 0; i < n; i++) of_rows[i] = i;
+    bool same = attrs_int(&l->attrs, "perm", axis, 0) == r->axis && (!r->move || wide_order(r->move, -1, of_rows) == n);
+    for (int i = 0; i < n && same; i++) same = of_x[i] == of_rows[i];
+    return same && is_row_of(r->t, x, axis);
+}
+
+/* Is t, which may be broadcast, a reduction ("Max", "Sum") along one axis? */
+static bool reduces(struct sol_tensor *t, const char *kind, struct rows *out)
+{
     const bool fixed = *kind == 'M';
     struct sol_layer *l;
-    *out = (struct rows){0};
+    *out = (struct rows){.t = t};
     for (bool broadcast = true;;) {
         l = t->role == TENSOR_VALUE ? t->from : NULL;
         if (!l || is_kind(l, kind)) break;
         struct sol_tensor *from = same_elements(l, fixed);
-        if (is_kind(l, "Reshape")) broadcast = false;
-        if (broadcast && is_kind(l, "Expand")) row = from = l->in[0];
+        if (is_kind(l, "Reshape")) broadcast = false, out->reshaped |= !same_wide_dims(l->in[0], t);
+        if (broadcast && is_kind(l, "Expand")) out->t = from = l->in[0];
         if (is_kind(l, "log")) out->logs++, from = l->in[0];
+        if (is_kind(l, "Permute") && fixed && !out->move) out->move = l, from = l->in[0], broadcast = false;
         if (!from) return false;
         t = from;
     }
-    if (!l || !same_shape(l->in[0], y)) return false;
+    if (!l) return false;
+    const int n = l->in[0]->ndim;
     const struct opdef_attr *axes = attrs_find(&l->attrs, "axes");
-    const int n = axes ? (axes->n < 0 ? 1 : axes->n) : 0;
-    if (n != 1 && (n || y->ndim != 1)) return false; /* no axes: all */
+    const int naxes = axes ? (axes->n < 0 ? 1 : axes->n) : 0;
+    if (naxes != 1 && (naxes || n != 1)) return false; /* no axes: all */
     out->axis = (int)attrs_int(&l->attrs, "axes", 0, 0);
-    out->axis += out->axis < 0 ? y->ndim : 0;
+    out->axis += out->axis < 0 ? n : 0;
     out->reduce = l;
-    return is_row_of(row, y, out->axis);
+    return true;
 }
 
 /* The operand of the layer of this kind that makes t, if `uses` layers read t. */
@@ -73,12 +123,13 @@ static struct sol_tensor *softmax_of(const struct sol_layer *l, bool *out_log, i
     const bool log = *out_log = is_kind(l, "sub");
     struct rows sum, max;
     if (!log && !is_kind(l, "div")) return NULL;
-    if (!reduces(l->in[1], "Sum", l->out[0], &sum) || sum.logs != log) return NULL;
+    if (!reduces(l->in[1], "Sum", &sum) || sum.logs != log) return NULL;
     struct sol_tensor *e = sum.reduce->in[0], *d = operand(e, "exp", log ? 1 : 2), *x;
-    if (l->in[0] != (log ? d : e) || !d || !(x = operand(d, "sub", log ? 2 : 1))) return NULL;
-    if (!reduces(d->from->in[1], "Max", x, &max) || max.logs || max.reduce->in[0] != x) return NULL;
     *out_axis = sum.axis;
-    return max.axis == sum.axis && (x->dtype == SOL_F32 || x->dtype == SOL_F64) ? x : NULL;
+    if (!same_shape(e, l->out[0]) || !are_rows(&sum, e, sum.axis)) return NULL;
+    if (l->in[0] != (log ? d : e) || !d || !(x = operand(d, "sub", log ? 2 : 1))) return NULL;
+    if (!reduces(d->from->in[1], "Max", &max) || max.logs || !are_rows(&max, x, sum.axis)) return NULL;
+    return x->dtype == SOL_F32 || x->dtype == SOL_F64 ? x : NULL;
 }
 
 sol_status softmax_join(struct sol_graph *g)

@@ -235,3 +235,58 @@ input %4:f32[1 2 1 4 4] "mask"
 %14:f32[6 3 4 5] = Reshape(%13) shape=[6,3,4,5]
 output %14 "y"
 work flops 9216 -> 9096, bytes 26240 -> 30080
+
+== scores are transposed behind the product and a bias of its order, as vmap of JAX does it
+pass attention dead
+graph "t"
+input %0:f32[2 7 3 2 8] "q"
+input %1:f32[2 5 3 8] "k"
+input %2:f32[2 5 3 8] "v"
+input %3:f32[7 1 5] "bias"
+input %4:bool[1 1 1 7 5] "mask"
+const %5:f32[] = 0.5
+const %6:f32[] = -inf
+%7 = Einsum(%0, %1) eq="abcde,agce->acbdg"
+%8 = mul(%7, %5)
+%9 = add(%8, %3)
+%10 = Permute(%9) perm=[3,0,1,2,4]
+%11 = where(%4, %10, %6)
+%12 = Softmax(%11) axis=4
+%13 = Einsum(%2, %12) eq="abcd,eachb->acdeh"
+output %13 "y"
+-->
+graph "t"
+input %0:f32[2 7 3 2 8] "q"
+input %1:f32[2 5 3 8] "k"
+input %2:f32[2 5 3 8] "v"
+input %3:f32[7 1 5] "bias"
+input %4:bool[1 1 1 7 5] "mask"
+const %5:f32[] = 0.5
+const %6:f32[] = -inf
+const %7:f32[] = -inf
+%8:f32[2 2 3 7 8] = Permute(%0) perm=[3,0,2,1,4]
+%9:f32[2 3 5 8] = Permute(%1) perm=[0,2,1,3]
+%10:f32[2 3 5 8] = Permute(%2) perm=[0,2,1,3]
+%11:f32[1 1 7 1 5] = Reshape(%3) shape=[1,1,7,1,5]
+%12:f32[1 1 1 7 5] = Permute(%11) perm=[3,0,1,2,4]
+%13:f32[1 1 1 7 5] = Expand(%7) shape=[1,1,1,7,5]
+%14:f32[1 1 1 7 5] = where(%4, %12, %13)
+%15:f32[2 2 3 7 8] = Attention(%8, %9, %10, %14) scale=0.5 empty="nan"
+%16:f32[2 3 8 2 7] = Permute(%15) perm=[1,2,4,0,3]
+output %16 "y"
+work flops 16380 -> 16247, bytes 38559 -> 23187
+
+== a factor of keys in front of transposed scores is none of queries
+pass attention dead
+graph "t"
+input %0:f32[2 7 8] "q"
+input %1:f32[2 5 8] "k"
+input %2:f32[2 5 8] "v"
+input %3:f32[2 5 1] "by"
+%4 = Einsum(%0, %1) eq="btd,bsd->bst"
+%5 = mul(%4, %3)
+%6 = Permute(%5) perm=[0,2,1]
+%7 = Softmax(%6) axis=2
+%8 = MatMul(%7, %2)
+output %8 "y"
+--> same

@@ -226,3 +226,26 @@ const %2:f32[] = inf
 %3:f32[2 3] = relu(%0)
 output %3 "y"
 work flops 18 -> 6, bytes 248 -> 48
+
+== conditions that say nothing
+pass identity dead
+graph "t"
+input %0:bool[2 3] "x"
+const %1:bool[] = 1
+const %2:bool[] = 0
+%3 = logical_and(%1, %0)
+%4 = logical_or(%3, %2)
+%5 = where(%4, %1, %2)
+%6 = logical_or(%5, %1)
+output %6 "y"
+output %5 "z"
+-->
+graph "t"
+input %0:bool[2 3] "x"
+const %1:bool[] = 1
+const %2:bool[] = 0
+%3:bool[2 3] = Expand(%1) shape=[2,3]
+%4:bool[2 3] = logical_or(%0, %3)
+output %4 "y"
+output %0 "z"
+work flops 24 -> 6, bytes 113 -> 25

@@ -164,3 +164,40 @@ input %2:f32[2 3 6 5] "v"
 %6:f32[2 3 4 5] = Attention(%0, %5, %2) scale=1.0 empty="nan" "values"
 output %6 "y"
 work flops 4488 -> 7176, bytes 11760 -> 9072
+
+== x is transposed behind the maximum, as vmap of JAX does it
+pass softmax dead
+values special
+graph "t"
+input %0:f32[2 3 4 5] "x"
+%1 = Max(%0) axes=[3]
+%2 = Reshape(%1) shape=[1,2,3,4]
+%3 = Permute(%2) perm=[3,0,1,2]
+%4 = Reshape(%3) shape=[4,2,3,1]
+%5 = Permute(%0) perm=[2,0,1,3]
+%6 = sub(%5, %4)
+%7 = exp(%6)
+%8 = Sum(%7) axes=[3] keep=1
+%9 = div(%7, %8)
+output %9 "y"
+-->
+graph "t"
+input %0:f32[2 3 4 5] "x"
+%1:f32[4 2 3 5] = Permute(%0) perm=[2,0,1,3]
+%2:f32[4 2 3 5] = Softmax(%1) axis=3
+output %2 "y"
+work flops 600 -> 480, bytes 7680 -> 1920
+
+== the rows of another order stay
+pass softmax dead
+graph "t"
+input %0:f32[2 4 4 5] "x"
+%1 = Max(%0) axes=[3] keep=1
+%2 = Permute(%1) perm=[2,0,1,3]
+%3 = Permute(%0) perm=[1,0,2,3]
+%4 = sub(%3, %2)
+%5 = exp(%4)
+%6 = Sum(%5) axes=[3] keep=1
+%7 = div(%5, %6)
+output %7 "y"
+--> same
