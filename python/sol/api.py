@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from . import _core, frameworks
+from . import _core, frameworks, programs
 from .device import HOST, device
 from .parsed import Call
 
@@ -77,11 +77,13 @@ def dims(model: Any, *inputs: Any, **kwargs: Any) -> Any:
 
 
 def refresh(model: Any) -> None:
-    """Marks all parameters of an optimized model as changed. Call it after writes that PyTorch does not count (`.data`)."""
+    """Marks all parameters of an optimized model as changed. Call it after writes that PyTorch does not count (`.data`). Other
+    frameworks have no such writes."""
     state = getattr(model, "_sol", None)
     if state is None:
         raise _core.InvalidError(f"sol.refresh: expected an optimized model, got {type(model)}")
-    state.refresh()
+    if hasattr(state, "refresh"):
+        state.refresh()
 
 
 def memory(model: Any) -> dict[str, int]:
@@ -92,12 +94,10 @@ def memory(model: Any) -> dict[str, int]:
 
     if isinstance(model, onnx.Network):
         return model.memory()
-    state = getattr(model, "_sol", None)
-    program = state and state.latest()
-    if program is None:
+    net = programs.latest(model)
+    if net is None:
         raise _core.InvalidError(f"sol.memory: expected an optimized model that was called, got {type(model)}")
-    found: dict[str, int] = program.net.memory
-    return found
+    return net.memory
 
 
 class _NoSuchKey(KeyError):

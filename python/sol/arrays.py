@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -240,6 +241,7 @@ class Function:
         self._programs: Programs[Program] = Programs(self.name, self._compile, _bytes)  # type: ignore[arg-type]
         self._lock = threading.Lock()  # of parameters
         self._varying: dict[Any, Program] = {}
+        self._latest: Program | None = None
         call = source.call
         if call.args or call.kwargs:
             leaves = [example(leaf, call.batch_size) for leaf in flatten((call.args, call.kwargs))]
@@ -255,6 +257,14 @@ class Function:
         with self._lock:
             return self._find(call, leaves, Mode(self.training)).run(leaves)
 
+    @property
+    def _sol(self) -> Function:
+        return self  # what programs.latest asks
+
+    def latest(self) -> Program | None:
+        """The program used last."""
+        return self._latest
+
     def vjp(self, *args: Any, **kwargs: Any) -> tuple[Any, Callable[..., Gradients]]:
         """The model's result, and the function that makes gradients of arguments and parameters of those of the result. Call it
         before parameters change; it may be called several times."""
@@ -264,6 +274,10 @@ class Function:
             return self._find(call, leaves, Mode(self.training, True)).vjp(leaves, call)
 
     def _find(self, call: Call, leaves: Sequence[Any], mode: Mode) -> Program:
+        self._latest = self._found(call, leaves, mode)
+        return self._latest
+
+    def _found(self, call: Call, leaves: Sequence[Any], mode: Mode) -> Program:
         kinds = tuple((v.dtype.name, v.ndim) if isinstance(v, np.ndarray) else repr(v) for v in leaves)
         group = (outline((call.args, call.kwargs)), kinds, mode)
         if self._vdims and (varying := self._for_all(group, call, leaves, mode)):
@@ -314,6 +328,25 @@ def assign(model: Function, values: dict[str, Array]) -> None:
     """New values of parameters."""
     for name, value in values.items():
         model.parameters[name] = value
+
+
+@contextlib.contextmanager
+def profiled(model: Function, call: Call) -> Iterator[Callable[[], Any]]:
+    """See frameworks.Frontend."""
+    kept = {n: a.copy() for n, a in model.parameters._arrays.items() if n not in model.parameters.trained}
+
+    def run() -> None:
+        if not model.training:
+            model(*call.args, **call.kwargs)
+            return
+        result, back = model.vjp(*call.args, **call.kwargs)
+        back(*(np.ones_like(y) for y in flatten(result) if isinstance(y, np.ndarray)))
+
+    try:
+        yield run
+    finally:
+        for name, array in kept.items() if model.training else ():
+            model.parameters[name] = array
 
 
 def wrap(source: Source) -> Function:

@@ -7,7 +7,8 @@ import functools
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, cast
 
 from . import _core, from_parsed
@@ -48,6 +49,9 @@ class Frontend(Protocol):
 
     def assign(self, model: Any, values: dict[str, Any]) -> None:
         """New values, arrays, of parameters and states by the names that `owned` has."""
+
+    def profiled(self, model: Any, call: Call) -> AbstractContextManager[Callable[[], Any]]:
+        """One run of an optimized model for `sol.profile`; behind it, the model is as before. Without it, a run is a call."""
 
     def wrap(self, source: Source) -> Any:
         """A model of another framework as one of this framework, which owns the parameters."""
@@ -176,6 +180,12 @@ def dims(model: Any, call: Call) -> Any:
     """`sol.dims`."""
     name = of("sol.dims", model, call)
     return _can(name, "dims", f"sol.dims for models of {name}")(model, call)
+
+
+def profiled(name: str, model: Any, call: Call) -> AbstractContextManager[Callable[[], Any]]:
+    """One run of an optimized model of this framework, for `sol.profile`."""
+    found = getattr(named(name), "profiled", None)
+    return found(model, call) if found else nullcontext(lambda: model(*call.args, **call.kwargs))
 
 
 def deploy(model: Any, target: str, keys: dict[str, str], call: Call, sizes: Sequence[int | None]) -> None:

@@ -103,6 +103,8 @@ class Network:
     `inputs` and `outputs` describe its arguments and results: name, shape (an open size is its name, or None) and dtype.
     """
 
+    sol_framework = "onnx"
+
     def __init__(self, source: Source, fix: Mapping[str, Any] | None = None) -> None:
         self.source = source
         self.path = source.label
@@ -311,6 +313,10 @@ class Network:
         """Arguments of these shapes, of the types that the model wants."""
         self._sizes({name: shape for name, (shape, _) in call.items()})
         return {i.name: (_CORE[i.dtype], *call[i.name]) for i in self.inputs if i.name in call and i.dtype}
+
+    @property
+    def _sol(self) -> Network:
+        return self  # what programs.latest asks
 
     def latest(self) -> _core.Net | None:
         """Returns the program used last."""

@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import _core
+from . import _core, frameworks, programs
+from .parsed import Call
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,11 @@ class Kernel:
 class Profile:
     """The result of `sol.profile`. `print` shows it as a table; `kernels` has its rows in execution order."""
 
-    def __init__(self, name: str, net: _core.Net, call_us: float) -> None:
+    def __init__(self, net: _core.Net, call_us: float, name: str = "") -> None:
         rows = net.profile()
         total = sum(row[7] for row in rows) or 1.0
-        self.name = name
+        self._text = net.profile_text()
+        self.name = name or self._text.partition(": ")[0]  # of the network
         self.runs = min((row[4] for row in rows), default=0)
         self.call_us = call_us  # the median of whole calls, including the cost of measuring
         self.kernels = [
@@ -69,7 +70,6 @@ class Profile:
             )
             for label, solver, where, backward, _, flops, moved, median, least, peak, rate, level in rows
         ]
-        self._text = net.profile_text()
 
     def __str__(self) -> str:
         return self._text
@@ -140,7 +140,6 @@ def _measuring() -> Iterator[None]:
 
 def _runs(name: str, net: _core.Net, call: Callable[[], Any], runs: int) -> Profile:
     """Profiles a network that was called before."""
-    call()
     times = []
     with _measuring():
         net.profile_clear()
@@ -149,36 +148,28 @@ def _runs(name: str, net: _core.Net, call: Callable[[], Any], runs: int) -> Prof
             call()
             times.append((time.perf_counter() - start) * 1e6)
             _core.progress("Profiling", i + 1, runs)
-        return Profile(name, net, statistics.median(times))
+        return Profile(net, statistics.median(times), name)
 
 
 def profile(model: Any, *inputs: Any, runs: int = 30, **kwargs: Any) -> Profile:
     """Calls an optimized model many times and returns the median time of each kernel.
 
-    model   an optimized model of PyTorch or ONNX; any other model is optimized first
+    model   an optimized model of any framework; any other model is optimized first
     inputs  arguments of the calls; the same for kwargs
     runs    number of measured calls, at most 64
 
-    In train mode a run is forward and the backward of the sum of all outputs. It does not accumulate gradients, and it
-    restores buffers (statistics of batch-norm). In eval mode a run is a call without gradients.
+    In training a run is forward and the backward of the sum of all outputs: for modules and functions on arrays in train
+    mode, and for Keras models with `training=True`. It does not accumulate gradients, and it restores what training changes
+    (statistics of batch-norm). Otherwise a run is a call without gradients; so it is for functions of JAX.
     """
     if not 1 <= runs <= 64:
         raise _core.InvalidError(f"sol.profile: runs: expected a number from 1 to 64, got {runs!r}")
-    from .onnx import Network
-
-    if isinstance(model, str | os.PathLike):
-        from . import onnx
-
-        model = onnx.load(os.fspath(model))
-    if isinstance(model, Network):
-        model(*inputs, **kwargs)
-        net = model.latest()
+    call = Call(inputs, kwargs)
+    framework = frameworks.of("sol.profile", model, call)
+    if getattr(model, "_sol", None) is None:
+        model = frameworks.optimize(model, call)
+    with frameworks.profiled(framework, model, call) as run:
+        run()
+        net = programs.latest(model)
         assert net is not None
-        return _runs(os.path.basename(model.path), net, lambda: model(*inputs, **kwargs), runs)
-    if "torch" in sys.modules and callable(model):
-        from .pytorch import profiling
-
-        return profiling.profile_module(model, inputs, kwargs, lambda name, net, call: _runs(name, net, call, runs))
-    raise _core.InvalidError(
-        f"sol.profile: expected a model, an optimized one or the path of an ONNX file, got {type(model)}"
-    )
+        return _runs(str(getattr(model._sol, "name", "")), net, run, runs)

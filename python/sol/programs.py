@@ -10,9 +10,9 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from . import log
+from . import _core, log
 
 Program = TypeVar("Program")
 
@@ -27,6 +27,15 @@ class _Entry(Generic[Program]):
     def __init__(self) -> None:
         self.program: Program | None = None
         self.done = threading.Event()
+
+
+def latest(model: Any) -> _core.Net | None:
+    """The network that an optimized model of any framework used last; None: it was not called, or is no optimized model.
+    The attribute `_sol` of such a model has a method `latest`, which returns the network or a program with a `net`."""
+    state = getattr(model, "_sol", None)
+    found = None if state is None else state.latest()
+    net: _core.Net | None = getattr(found, "net", found)
+    return net
 
 
 class Programs(Generic[Program]):

@@ -31,9 +31,9 @@ static struct sol_tensor *neutral(const struct sol_layer *l)
         const char *name;
         double right;
         bool commutes;
-    } rows[] = {{"add", 0, true},  {"sub", 0, false},        {"mul", 1, true},       {"div", 1, false},
-                {"pow", 1, false}, {"max", -INFINITY, true}, {"min", INFINITY, true}, {"logical_and", 1, true},
-                {"logical_or", 0, true}};
+    } rows[] = {{"add", 0, true},        {"sub", 0, false},        {"mul", 1, true},
+                {"div", 1, false},       {"pow", 1, false},        {"max", -INFINITY, true},
+                {"min", INFINITY, true}, {"logical_and", 1, true}, {"logical_or", 0, true}};
     double yes, no;
     if (is_kind(l, "stop")) return l->in[0]; /* gradients exist by now */
     if (is_kind(l, "where") && l->out[0]->dtype == SOL_BOOL && known_scalar(l->in[1], &yes) &&

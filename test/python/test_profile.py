@@ -113,7 +113,7 @@ def test_short_times_are_not_zero():
 def test_rejected():
     with pytest.raises(sol.InvalidError, match="runs: expected a number from 1 to 64, got 0"):
         sol.profile(Net(), torch.randn(2, 8, 24, 24), runs=0)
-    with pytest.raises(sol.InvalidError, match=r"sol\.profile: expected a model"):
+    with pytest.raises(sol.InvalidError, match=r"sol\.profile: expected a torch\.nn\.Module, .* got <class 'int'>"):
         sol.profile(3)
 
 

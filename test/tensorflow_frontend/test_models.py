@@ -521,3 +521,19 @@ def test_example(tmp_path):
     path = Path(__file__).parents[2] / "examples" / "keras_model.py"
     done = subprocess.run([sys.executable, path], check=True, cwd=tmp_path, capture_output=True, text=True)
     assert "accuracy" in done.stdout and (tmp_path / "digits.keras").exists()
+
+
+def test_profile_and_memory() -> None:
+    """`sol.profile` and `sol.memory` of a Keras model. A profile in training has backward and leaves the statistics alone."""
+    x = np.random.default_rng(0).normal(size=(4, 8)).astype("float32")
+    model = sol.optimize(
+        keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.BatchNormalization()])
+    )
+    profile = sol.profile(model, x, runs=2)
+    assert profile.name == model.name and profile.kernels and not any(k.backward for k in profile.kernels)
+    assert sol.memory(model)["params"] >= 4 * 4 * 8
+    before = model.get_weights()
+    assert any(k.backward for k in sol.profile(model, x, runs=2, training=True).kernels)
+    for a, b in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert sol.profile(tf.function(lambda x: tf.nn.relu(x) * 2), tf.ones((4, 4)), runs=2).kernels  # optimized first

@@ -37,6 +37,7 @@ class Networks(ABC):
     def __init__(self, name: str, names: list[str], params: list[int]) -> None:
         self.name, self.names, self.params = name, names, params
         self._networks: dict[tuple[int, ...] | None, Network] = {}
+        self._last: tuple[int, ...] | None = None  # of the network used last, or compiled last where XLA calls it
         self._bound: OrderedDict[tuple[int, ...] | None, Bound] = OrderedDict()
         self._lock = threading.RLock()
 
@@ -53,6 +54,7 @@ class Networks(ABC):
         with self._lock:
             if wanted not in self._networks:
                 self._networks[wanted] = self._made(wanted)
+                self._last = wanted
             return self._networks[wanted]
 
     def call(self, leaves: Sequence[Any], specs: Sequence[Any]) -> Any:
@@ -63,6 +65,7 @@ class Networks(ABC):
         operands = [(leaves[i], specs[i].dtype) for i in bound.passed]
         if any(isinstance(x, jax.core.Tracer) for x in leaves):
             return self._staged(bound, [jax.numpy.asarray(x, dtype) for x, dtype in operands])
+        self._last = None
         return bound.calls(None).now([np.asarray(x, dtype) for x, dtype in operands])
 
     def _staged(self, bound: Bound, arrays: list[Any]) -> Any:
@@ -88,6 +91,10 @@ class Networks(ABC):
                     self._bound.popitem(last=False)
             self._bound.move_to_end(key)
             return found
+
+    def latest(self) -> Network | None:
+        """The network used last."""
+        return self._networks.get(self._last)
 
     @property
     def memory(self) -> int:
@@ -193,6 +200,8 @@ class Function:
     """A function that SOL optimized. It has the arguments and results of the original, works inside of `jax.jit`, `jax.grad` and
     `jax.vmap`, and is traced again for other shapes and types, as by `jax.jit`."""
 
+    sol_framework = "jax"
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -216,6 +225,15 @@ class Function:
         results = traced.call(call.leaves, call.specs)
         leaves = [jax.random.wrap_key_data(y, impl=k) if k else y for y, k in zip(results, traced.keys, strict=True)]
         return jax.tree_util.tree_unflatten(traced.tree, leaves)
+
+    @property
+    def _sol(self) -> Function:
+        return self  # what programs.latest asks
+
+    def latest(self) -> Network | None:
+        """The network used last."""
+        traced = self._programs.latest()
+        return None if traced is None else traced.latest()
 
     def traced(self, call: Call, key: Hashable) -> Traced:
         """The function for arguments of these types."""

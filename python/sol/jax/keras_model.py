@@ -22,6 +22,7 @@ class Networks:
         self.model = model
         self.functions: dict[Any, Function] = {}
         self.variables: list[Any] = []
+        self._last: Function | None = None
 
     def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
         """The result, losses and masks of the result, for the arguments of `call` and their masks."""
@@ -32,10 +33,15 @@ class Networks:
             self.variables = self.variables or keras_face.variables_of(self.model)
             self.functions[key] = self._function(*key)
         values = [v.value for v in self.variables]
-        made, new = self.functions[key](values, *(x for a, x in zip(arrays, leaves, strict=True) if a))
+        self._last = self.functions[key]
+        made, new = self._last(values, *(x for a, x in zip(arrays, leaves, strict=True) if a))
         for i, value in new.items():
             self.variables[i].assign(value)
         return made
+
+    def latest(self) -> Any:
+        """The network used last."""
+        return self._last and self._last.latest()
 
     def _function(self, tree: Any, plain: tuple[Any, ...]) -> Function:
         network = keras_face.with_values(self.model, self.variables)

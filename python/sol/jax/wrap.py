@@ -175,6 +175,15 @@ class Model:
         """The model's result."""
         return self._run(parameters, (args, kwargs, False), None)[0]
 
+    @property
+    def _sol(self) -> Model:
+        return self  # what programs.latest asks
+
+    def latest(self) -> Network | None:
+        """The network used last."""
+        wrapped = self._programs.latest()
+        return None if wrapped is None else wrapped.latest()
+
     def train(self, parameters: Any, *args: Any, key: Any = None, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """The model's result as in training, and the parameters with new states."""
         return self._run(parameters, (args, kwargs, True), key)

@@ -18,9 +18,10 @@ from . import as_module, deployed
 from .builder import sol_name
 from .entry import find_dims, optimize_module
 from .module import evaluating, owned_tensors
+from .profiling import profiled
 from .wrap import From, wrap
 
-__all__ = ["assign", "deploy", "dims", "optimize", "owned", "parse", "wrap"]
+__all__ = ["assign", "deploy", "dims", "optimize", "owned", "parse", "profiled", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> Any:

@@ -90,7 +90,8 @@ class Networks:
 
     def __init__(self, model: Any, vdims: Any) -> None:
         self.model, self.vdims = model, vdims
-        self.modules: dict[bool, torch.nn.Module] = {}
+        self.modules: dict[bool, Any] = {}
+        self._last: Any = None
 
     def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
         """The result, losses and masks of the result, for the arguments of `call` and their masks."""
@@ -98,7 +99,12 @@ class Networks:
         args, kwargs = keras.tree.map_structure(_tensor, (args, kwargs))
         if training not in self.modules:
             self.modules[training] = optimize_module(_Network(self.model, training), (), {}, None, False, self.vdims)
-        return self.modules[training](args, kwargs, masks)
+        self._last = self.modules[training]
+        return self._last(args, kwargs, masks)
+
+    def latest(self) -> Any:
+        """The program used last."""
+        return None if self._last is None else self._last._sol.latest()
 
     def plain(self, args: tuple[Any, ...], result: Any) -> None:
         """Nothing to note."""

@@ -1,48 +1,41 @@
-"""`sol.profile` for PyTorch modules, and the names of a network's steps in PyTorch's profiler."""
+"""Runs of `sol.profile` for PyTorch modules, and the names of a network's steps in PyTorch's profiler."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from sol import _core, profiles
-from sol.parsed import Call
-
-Measure = Callable[[str, _core.Net, Callable[[], Any]], "profiles.Profile"]
+from sol import _core
+from sol.parsed import Call, is_keras
 
 
-def profile_module(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], measure: Measure) -> profiles.Profile:
-    """Profiles a module or a function, optimized or not."""
-    from . import frontend
-
-    state = getattr(model, "_sol", None)
-    if state is None:
-        model = frontend.optimize(model, Call(args, kwargs))
-        state = model._sol
-    training = any(m.training for m in model.modules())
+@contextlib.contextmanager
+def profiled(model: Any, call: Call) -> Iterator[Callable[[], Any]]:
+    """See frameworks.Frontend."""
+    training = bool(call.kwargs.get("training")) if is_keras(model) else any(m.training for m in model.modules())
     kept = {id(b): (b, b.clone()) for b in model.buffers()} if training else {}
 
-    def call() -> None:
+    def run() -> None:
         if not training:
             with torch.no_grad():
-                model(*args, **kwargs)
+                model(*call.args, **call.kwargs)
             return
         with torch.enable_grad():
-            leaves = pytree.tree_leaves(model(*args, **kwargs))
+            leaves = pytree.tree_leaves(model(*call.args, **call.kwargs))
             outputs = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+            inputs = pytree.tree_leaves((call.args, call.kwargs))
             wanted = [p for p in model.parameters() if p.requires_grad]
-            wanted += [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.requires_grad]
+            wanted += [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
             if outputs and wanted:
                 torch.autograd.grad(outputs, wanted, [torch.ones_like(o) for o in outputs], allow_unused=True)
 
     try:
-        call()
-        program = state.latest()
-        return measure(program.name, program.net, call)
+        yield run
     finally:
         with torch.no_grad():
             for buffer, before in kept.values():

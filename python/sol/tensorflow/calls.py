@@ -157,9 +157,6 @@ class Calls:
         if key and same and tf.executing_eagerly():
             self.again[key] = self.mine.family.again(packer(result))
 
-    def refresh(self) -> None:
-        """Nothing to do: TensorFlow does not write to what a program holds."""
-
     def latest(self) -> Any:
         """The program used last."""
         return self.last if self.last is not None and self.last.net is not None else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from .model import attach
 from .parse import Reader
 from .wrap import Model, wrap
 
-__all__ = ["assign", "dims", "optimize", "owned", "parse", "wrap"]
+__all__ = ["assign", "dims", "optimize", "owned", "parse", "profiled", "wrap"]
 
 
 def optimize(model: Any, call: Call) -> Any:
@@ -70,6 +72,28 @@ def assign(model: Any, values: dict[str, Any]) -> None:
     named = _named(model)
     for name, value in values.items():
         named[name].assign(value)
+
+
+@contextlib.contextmanager
+def profiled(model: Any, call: Call) -> Iterator[Callable[[], Any]]:
+    """See frameworks.Frontend."""
+    training = bool(call.kwargs.get("training"))
+    trained = list(getattr(model, "trainable_variables", ()))
+    kept = [(v, tf.identity(v)) for v in _values(getattr(model, "non_trainable_variables", ()))] if training else []
+
+    def run() -> None:
+        if not training:
+            model(*call.args, **call.kwargs)
+            return
+        with tf.GradientTape() as tape:
+            results = [y for y in tf.nest.flatten(model(*call.args, **call.kwargs)) if y.dtype.is_floating]
+        tape.gradient(results, _values(trained))
+
+    try:
+        yield run
+    finally:
+        for variable, value in kept:
+            variable.assign(value)
 
 
 def _values(variables: Any) -> list[Any]:

@@ -84,6 +84,8 @@ def _open_inputs(model: Any) -> dict[int, Any]:
 class Function:
     """A function of TensorFlow, optimized."""
 
+    sol_framework = "tensorflow"
+
     def __init__(self, function: Any, name: str) -> None:
         self.__wrapped__ = function
         self._sol = Calls(function, name, None)
