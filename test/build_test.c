@@ -175,7 +175,8 @@ static void code_that_the_compiler_rejects(void **state)
     const struct source_text bad[] = {kernels[0], {.body = "void @KERNEL_0(void)\n{\n    here_is_an_error;\n}\n"}};
     p->r.kernel = bad;
     expect_error(p, SOL_ERR_COMPILER, (const char *[]){"test net", "here_is_an_error", "/x86/source/rejected_", NULL});
-    shell("grep -q here_is_an_error '%s'/x86/source/rejected_*", p->cache);
+    shell("grep -q 'here_is_an_error;' '%s'/x86/source/rejected_*", p->cache);
+    shell("grep -q 'error: .*here_is_an_error' '%s'/x86/source/rejected_*", p->cache); /* what the compiler said */
     p->r.kernel = kernels;
     p->r.module = "const struct sol_module sol_module = {@KERNEL7_0};";
     expect_error(p, SOL_ERR_INTERNAL, (const char *[]){"KERNEL7_0", NULL});

@@ -79,6 +79,8 @@ static void plugins_add_types(void **state)
     assert_int_equal(sol_config_set(ctx, "device::options", "absent.boar=x,absent.board=mine,other=y"), SOL_OK);
     assert_int_equal(sol_config_set(ctx, "device::plugins", "/nowhere.so:"), SOL_OK);
     assert_non_null(strstr(list().text, "plug-in:0 /nowhere.so [] no such file|"));
+    assert_int_equal(sol_device_select(ctx, "mine"), SOL_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sol_error(ctx), "; the plug-in /nowhere.so cannot be used: no such file"));
     char both[512];
     snprintf(both, sizeof both, "/nowhere.so:%s:%s", plugin_path, plugin_path);
     assert_int_equal(sol_config_set(ctx, "device::plugins", both), SOL_OK);

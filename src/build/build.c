@@ -162,15 +162,18 @@ static sol_status rejected(struct build *b, const struct job *j)
     char *source;
     size_t bytes, lines = 0;
     if (!cache_source_folder(&b->cache, &folder) && !file_read(b->ctx, b->arena, j->source, &source, &bytes)) {
+        const char *both = arena_printf(b->arena, "%.*s\n/*\n%s\n*/\n", (int)bytes, source, j->output);
         kept = arena_printf(b->arena, "%s/rejected_%s.c", folder, name);
-        if (file_write(b->ctx, kept, source, bytes)) kept = NULL;
+        if (file_write(b->ctx, kept, both, strlen(both))) kept = NULL;
     }
     for (int i = 0; i < ERROR_LINES && j->output[lines]; i++) lines += strcspn(j->output + lines, "\n") + 1;
     lines = MIN(lines, strlen(j->output));
-    return ctx_fail(b->ctx, SOL_ERR_COMPILER,
-                    "compiler '%s': rejected the code of '%s' (%s): %.*s\nThe source is kept in %s", b->cc.path,
-                    b->r->name, compiler_ended(b->arena, j->exit), (int)MIN(lines, 1500u), j->output,
-                    kept ? kept : "no place: the disk is full");
+    return ctx_fail(
+        b->ctx, SOL_ERR_COMPILER,
+        "compiler '%s': rejected the code of '%s' (%s): %.*s\nThe source, with all that the compiler said at its end, "
+        "is kept in %s",
+        b->cc.path, b->r->name, compiler_ended(b->arena, j->exit), (int)MIN(lines, 1500u), j->output,
+        kept ? kept : "no place: the disk is full");
 }
 
 /* -- compile */

@@ -62,6 +62,7 @@ const char *cl_error(int32_t error)
                   {CL_OUT_OF_RESOURCES, "out of resources"},
                   {CL_OUT_OF_HOST_MEMORY, "out of memory of the host"},
                   {CL_BUILD_PROGRAM_FAILURE, "the program does not compile"},
+                  {CL_INVALID_BUILD_OPTIONS, "its compiler rejects an option"},
                   {CL_INVALID_BUFFER_SIZE, "a buffer is too large"},
                   {-1001, "no implementation is installed"}}; /* CL_PLATFORM_NOT_FOUND_KHR */
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)

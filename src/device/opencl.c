@@ -273,7 +273,7 @@ static sol_status build(const struct cl *cl, cl_device_id id, cl_program program
     if (all && !cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, n, all, NULL))
         snprintf(log, sizeof log, "%.*s", (int)n, all);
     free(all);
-    return failure_set(why, SOL_ERR_COMPILER, "OpenCL: %s: %s", cl_error(error), log);
+    return failure_set(why, SOL_ERR_COMPILER, "OpenCL: %s (error %d): %s", cl_error(error), (int)error, log);
 }
 
 static sol_status binary_of(const struct cl *cl, cl_program program, struct sol_blob *out, struct sol_failure *why)

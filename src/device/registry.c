@@ -184,6 +184,9 @@ static sol_status no_such(struct sol_ctx *ctx, struct devices *d, const char *ke
     for (int i = 0; (type = devices_at(d, i)); i++)
         for (int k = 0, n = devices_count(d, type, &why); k < n; k++)
             text_put(&there, "%s%s:%d", there.n ? ", " : "", type->name, k);
+    struct absent_plugin absent;
+    for (int i = 0; (absent = devices_absent(d, i)).path; i++)
+        text_put(&there, "; the plug-in %s cannot be used: %s", absent.path, absent.why);
     const sol_status status = ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
                                        "device: there is no '%s'; there are %s (sol info --devices)", key, there.at);
     arena_destroy(a);

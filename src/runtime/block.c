@@ -55,11 +55,18 @@ sol_status block_here(struct sol_net *net, int64_t bytes, const char *what, stru
 sol_status block_make(struct sol_net *net, int64_t bytes, const char *what, const int64_t *sizes, struct block *out_b)
 {
     char text[SIZES_TEXT];
+    struct sol_memory m;
     *out_b = (struct block){0};
     const sol_status status = bytes ? net->runner->make(net, bytes, what, out_b) : SOL_OK;
     if (!status) return SOL_OK;
     sizes_text(net, sizes, text);
-    return ctx_where(net->ctx, status, "network '%s'%s: ", net->parts.name, text);
+    if (status != SOL_ERR_NOMEM) return ctx_where(net->ctx, status, "network '%s'%s: ", net->parts.name, text);
+    if (sizes)
+        TRY(sol_net_memory_at(net, sizes, &m));
+    else
+        sol_net_memory(net, &m);
+    return ctx_where(net->ctx, status, "network '%s'%s, whose peak is %lld bytes: ", net->parts.name, text,
+                     (long long)m.peak);
 }
 
 void block_fresh(char *at, int64_t bytes)

@@ -34,7 +34,6 @@ static void drop_later(struct sol_ctx *ctx, struct block *b)
 
 static sol_status make(struct sol_net *net, int64_t bytes, const char *what, struct block *out_b)
 {
-    struct sol_memory m;
     sol_ptr p;
     const sol_status status = net->heap ? sol_heap_alloc(net->heap, bytes, &p) : dev_alloc(net->parts.dev, bytes, &p);
     if (!status) {
@@ -45,10 +44,7 @@ static sol_status make(struct sol_net *net, int64_t bytes, const char *what, str
                                 .drop = net->heap ? drop_later : drop};
         return SOL_OK;
     }
-    if (status != SOL_ERR_NOMEM) return ctx_where(net->ctx, status, "network '%s': %s: ", net->parts.name, what);
-    net_memory(net, net->example, &m);
-    return ctx_where(net->ctx, status, "network '%s', whose peak is %lld bytes: %s: ", net->parts.name,
-                     (long long)m.peak, what);
+    return ctx_where(net->ctx, status, "%s: ", what);
 }
 
 sol_status line_add(const struct line *line, const struct sol_command *c)
