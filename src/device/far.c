@@ -211,8 +211,9 @@ static sol_status far_alloc(struct sol_device *d, int64_t bytes, sol_ptr *out_ra
         far_free(d, (sol_ptr)(uintptr_t)r->begin);
     else
         free(r);
-    return failure_set(out_why, SOL_ERR_NOMEM, "out of device memory: %lld bytes are wanted, %lld of %lld are free",
-                       (long long)bytes, (long long)left, (long long)d->limit);
+    return failure_set(out_why, SOL_ERR_NOMEM,
+                       "out of device memory: %lld bytes are wanted, in pages of %zu; %lld of %lld are free",
+                       (long long)bytes, page, (long long)left, (long long)d->limit);
 }
 
 /* -- code and commands */
