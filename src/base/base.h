@@ -162,6 +162,8 @@ const char *text_times(struct arena *a, const char *x, int64_t n);
 const char *text_over(struct arena *a, const char *x, int64_t n);
 const char *text_modulo(struct arena *a, const char *x, int64_t n);
 const char *text_address(struct arena *a, const char *base, const char *offset); /* base + offset, or base */
+/* A finite number as a C constant that reads as a real number: 1.0, not 1. */
+const char *text_real(struct arena *a, double v, int digits);
 const char *text_bare(struct arena *a, const char *x);     /* a C expression without parentheses around all of it */
 const char *text_enclosed(struct arena *a, const char *x); /* with them, unless it is a name, a number or a call */
 struct map;

@@ -256,12 +256,20 @@ const char *size_magnitude_c(struct arena *a, int64_t s, const char *prefix)
     return t.at;
 }
 
+/* Is this a number that has digits behind a point? */
+static bool is_real(const char *s)
+{
+    const char *point = s + strspn(s, "0123456789");
+    return *point == '.' && isdigit((unsigned char)point[1]);
+}
+
 /* Where the next number begins that is not part of a name or a real number; the end if there is none. */
 static const char *next_number(const char *s)
 {
     for (; *s; s++) {
-        if (isdigit((unsigned char)*s)) return s;
-        if (isalpha((unsigned char)*s) || *s == '_' || *s == '.')
+        const bool digit = isdigit((unsigned char)*s);
+        if (digit && !is_real(s)) return s;
+        if (digit || isalpha((unsigned char)*s) || *s == '_' || *s == '.')
             while (isalnum((unsigned char)s[1]) || s[1] == '_' || s[1] == '.') s++;
     }
     return s;

@@ -155,6 +155,12 @@ static bool is_enclosed(const char *x)
     return false;
 }
 
+const char *text_real(struct arena *a, double v, int digits)
+{
+    const char *text = arena_printf(a, "%.*g", digits, v);
+    return strpbrk(text, ".e") ? text : arena_printf(a, "%s.0", text);
+}
+
 const char *text_bare(struct arena *a, const char *x)
 {
     while (is_enclosed(x)) x = arena_printf(a, "%.*s", (int)strlen(x) - 2, x + 1);

@@ -166,10 +166,8 @@ static const char *constant(struct print_expr *p, double r, enum compute k)
 {
     if (isnan(r)) return "@NAN";
     if (isinf(r)) return r < 0 ? "-@INFINITY" : "@INFINITY";
-    char text[40];
-    snprintf(text, sizeof text, k == C_F32 ? "%.9g" : "%.17g", r);
-    const char *dot = strpbrk(text, ".en") ? "" : ".0";
-    return SAY(p, r < 0 || signbit(r) ? "(%s%s%s)" : "%s%s%s", text, dot, k == C_F32 ? "f" : "");
+    const char *text = text_real(p->out->arena, r, k == C_F32 ? 9 : 17);
+    return SAY(p, signbit(r) ? "(%s%s)" : "%s%s", text, k == C_F32 ? "f" : "");
 }
 
 static const char *integer(struct print_expr *p, int64_t i)

@@ -421,7 +421,7 @@ static void table(struct text *out, const struct loops *loops, int tensor)
         else if (isnan(r) || isinf(r))
             text_put(out, isnan(r) ? "@NAN" : r < 0 ? "-@INFINITY" : "@INFINITY");
         else
-            text_put(out, "%.17g", r);
+            text_put(out, "%s", text_real(out->arena, r, 17));
     }
     text_put(out, n ? "};\n" : "0};\n");
 }

@@ -140,7 +140,7 @@ static void put_fill(struct printing *p, int i)
     text_line(p->out, "%s *at = (%s *)(%s);", type->c_name, type->c_name, row);
     const char *value = r->fill > 1e300    ? "@INFINITY"
                         : r->fill < -1e300 ? "-@INFINITY"
-                                           : arena_printf(p->out->arena, "%.17g", r->fill);
+                                           : text_real(p->out->arena, r->fill, 17);
     text_line(p->out, "for (int64_t k = 0; k < %lld; k++) at[k] = (%s)%s;",
               (long long)size_floor_div(r->row_bytes, type->bytes), type->c_name, value);
 }

@@ -771,3 +771,29 @@ def test_gpt2_of_transformers(torchvision):
         for b, n in ((2, 16), (3, 31), (1, 5)):
             x = torch.randint(0, 100, (b, n))
             assert error(s(x).logits, model(x).logits) < 1e-5
+
+
+def test_a_trace_below_autograd_forgets_the_symbols_of_the_first():
+    class Slopes(torch.nn.Module):
+        def forward(self, x):
+            pairs = x.view(-1, 2)  # needs an even number of elements
+            return torch.func.grad(lambda t: (t**2 * t[:1]).sum())(pairs)
+
+    model = Slopes()
+    optimized = sol.optimize(model, vdims=True)
+    for n in (3, 5):
+        x = torch.linspace(0, 1, 4 * n).view(n, 4)
+        torch.testing.assert_close(optimized(x), model(x))
+
+
+def test_constants_that_look_like_names_of_sizes():
+    class Masked(torch.nn.Module):
+        def forward(self, x):
+            return torch.where(x > 0, x, -9e15 * torch.ones_like(x))
+
+    model = Masked()
+    optimized = sol.optimize(model, vdims=True)
+    with torch.no_grad():
+        for n in (3, 5):
+            x = torch.linspace(-1, 1, 4 * n).view(n, 4)
+            torch.testing.assert_close(optimized(x), model(x))

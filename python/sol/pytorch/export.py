@@ -26,6 +26,7 @@ from sol import _core, log
 from sol.host import replaced
 
 from . import function, places
+from .assigned import data
 from .generators import nothing_drawn
 from .problems import LIBRARY, located, user_line
 from .skeleton import model_class, skeleton
@@ -84,7 +85,7 @@ def _tracing(gradients: bool) -> Iterator[None]:
     distribution = torch.distributions.Distribution
     validate = distribution._validate_args
     unseen = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
-    with torch.set_grad_enabled(gradients), own, unseen, warnings.catch_warnings():
+    with torch.set_grad_enabled(gradients), own, unseen, data(recorder), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
         distribution._validate_args = False
@@ -248,6 +249,8 @@ def _with_gradients(
     """The trace of a model that itself asks for gradients (torch.autograd.grad, torch.func): of the operators below autograd."""
     if not (why.inner or _is_of_func(why.__cause__)) or isinstance(root, torch.fx.GraphModule):
         return None
+    if symbols is not None:
+        symbols.begin()
     try:
         with _no_hooks():
             return trace(skeleton(root), args, kwargs, given, symbols=symbols, below=True)

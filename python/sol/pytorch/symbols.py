@@ -107,11 +107,15 @@ class Symbols:
 
     def __init__(self, free: Mapping[Place, Dim], seconds: float = SECONDS) -> None:
         self.free = free
-        self._found: list[tuple[sympy.Symbol, Any]] = []  # these sizes, and their most
+        self.end = time.thread_time() + seconds
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the symbols and guards of a trace that failed, for another one."""
+        self._found: list[tuple[sympy.Symbol, Any]] = []  # sizes that the network sets, and their most
         self._sizes: dict[Any, Any] = {}  # by what is counted
         self.env = _Env()
         self.made: dict[Place, sympy.Expr] = {}
-        self.end = time.thread_time() + seconds
         self._named: dict[str, Any] = {}
 
     def check_time(self) -> None:

@@ -36,6 +36,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from sol import _core, log
 
 from . import boxes, buffers, fake, function, inner, operators, outside, places, sized_math, state
+from .assigned import Assigned
 from .captured import Captured
 from .decompose import rule
 from .hooks import computed
@@ -146,6 +147,7 @@ class _Recorder(ProxyTorchDispatchMode):
         self.mode = mode
         self.inner = inner.Above() if below else None  # operators are recorded below autograd
         self.captured = Captured(self, mode)
+        self.assigned = Assigned(self)
         self.hosting = Hosting(self, mode, root)
 
     @classmethod
@@ -355,13 +357,17 @@ class _Recorder(ProxyTorchDispatchMode):
                 part.meta.update(node.meta, val=node.meta["val"][i])
                 self.nodes[value] = part
 
+    def call(self, target: Any, args: Any, made: torch.Tensor) -> Node:
+        """Adds the node of what is no operator."""
+        return self._call(target, args, {}, snapshot_fake(made))
+
     def own_backward(self, target: Any, args: tuple[Any, ...]) -> Any:
         """Handles a call of `apply` of a model's own autograd.Function."""
 
         def add(values: tuple[Any, Any], marker: Any, pairs: Any) -> None:
             made, seen = values
             args = self._nodes((made, marker, pairs))
-            self.nodes[seen] = self._call(function.graft, args, {}, snapshot_fake(seen))
+            self.nodes[seen] = self.call(function.graft, args, seen)
 
         return function.apply(target, args, lambda marker: self.values.unknown.add(self.nodes[marker]), add)
 
@@ -520,6 +526,7 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
             symbolic.enter_context(functions())
         made = called(lambda both: run(recorder, module, *both), given)
         results, out_spec = pytree.tree_flatten(made)
+        recorder.assigned.write_back()
         results = buffers.written_back(before, results, lambda t: recorder.node(t, None) is not None)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
     if not all(isinstance(o, (Node, *_VALUES, *SYMBOLIC)) for o in outputs):

@@ -24,6 +24,7 @@ from torch.export.graph_signature import InputKind
 from sol import _core, forms, log
 
 from . import operators
+from .assigned import assigned
 from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft
@@ -160,6 +161,8 @@ class Translator:
         self.env: dict[torch.fx.Node, Any] = {}
         self.memory = Memory(self.b, self._read, self._again, self.env)
         self.origin: dict[torch.fx.Node, tuple[str, Any]] = {}  # placeholder -> ("leaf", i) or ("param", name)
+        self.stops: dict[Any, Value] = {}  # values that have no gradient, and those that they equal
+        self.written: Any = None  # what the operator has written, with its gradient
         self.problems: list[Problem] = []
         self.unequal: tuple[Any, ...] | None = None  # symbols that must be equal
 
@@ -279,6 +282,7 @@ class Translator:
     def _call(self, node: torch.fx.Node, module: torch.nn.Module) -> None:
         path, line = place(node)
         self.enabled = node.meta.get("enabled", self.enabled)
+        self.written = None
         try:
             self.env[node] = self._stopped(node, self._value(node, module, path, line))
             self.memory.enter(node)
@@ -291,14 +295,18 @@ class Translator:
             self._stand_in(node)
 
     def _stopped(self, node: torch.fx.Node, made: Any) -> Any:
-        """Results inside no_grad(), or detached, have no gradient."""
-        if self.enabled and node.target not in _DETACHED:
+        """Results inside no_grad(), or detached, have no gradient; a tensor that is written there keeps its own."""
+        if (self.enabled and node.target not in _DETACHED) or (made is not None and made is self.written):
             return made
         if isinstance(made, list | tuple):
             return type(made)(self._stopped(node, m) for m in made)
         if isinstance(made, Complex):
             return Complex(self._stopped(node, made.re), self._stopped(node, made.im))
-        return self.b.layer("stop", made) if isinstance(made, Value) and made.tracked else made
+        if not isinstance(made, Value) or not made.tracked:
+            return made
+        stopped = self.b.layer("stop", made)
+        self.stops[stopped] = self.stops.get(made, made)
+        return stopped
 
     def _stand_in(self, node: torch.fx.Node) -> None:
         """Puts a value of the right type and shape in place of something unsupported, so that other problems are found,
@@ -342,6 +350,10 @@ class Translator:
             return self._read(node.args[0])
         if node.target is graft:
             return self._graft(node, path, line)
+        if node.target is assigned:
+            before, after = self._read(node.args)
+            self.written = self._unseen(after, before)
+            return self.written
         if isinstance(node.target, Unit):
             return self._unit(node, node.target, path, line)
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -380,6 +392,7 @@ class Translator:
             raise
         if target is not None:
             self._write(node, target, made)
+            made = self.written
         names = [a.name for a in node.target._schema.arguments]
         for argument, value in b.writes:
             given = (*node.args, *[None] * len(names))[names.index(argument)] or node.kwargs.get(argument)
@@ -410,12 +423,30 @@ class Translator:
 
     def _write(self, node: torch.fx.Node, target: torch.fx.Node, value: Any) -> None:
         """Records that an operator writes the memory of `target`. Values that were read from it before keep their
-        gradients."""
+        gradients. What autograd does not see, under no_grad() or through detach(), changes the values alone: gradients go where
+        they went before."""
+        root = self.memory.root_node(target)
         whole, part = self.memory.root(target), self.env.get(target)
-        through = self.enabled and isinstance(part, Value) and part.tracked
-        if isinstance(whole, Value) and whole.tracked and not through:
-            raise Rejected("writing in place under no_grad() or through detach() what has a gradient")
+        if self.stops.get(value, value) is self.stops.get(part, part):  # its own values
+            self.written = part
+            return
+        through = self.enabled and isinstance(part, Value | Complex) and part.tracked
         self.memory.write(target, self._stopped(node, value))
+        if isinstance(whole, Value | Complex) and whole.tracked and not through:
+            for n, before in {root: whole, target: part}.items():
+                self.env[n] = self._unseen(self.env[n], before)
+        self.written = self.env[target]
+
+    def _unseen(self, made: Any, before: Any) -> Any:
+        """New values, with the gradient of those before."""
+        if isinstance(made, Complex):
+            return Complex(self._unseen(made.re, before.re), made.im and self._unseen(made.im, before.im))
+        if not isinstance(before, Value) or not before.tracked:
+            return made
+        zeros = self.b.fill(made.shape, 0, made.dtype)  # stands for the gradient of what is made here
+        grafted = self.b.layer("Graft", self.b.layer("stop", made), zeros, before, zeros)
+        self.stops[grafted] = self.stops.get(made, made)
+        return grafted
 
     def _unit(self, node: torch.fx.Node, unit: Unit, path: str, line: str) -> Any:
         """Translates a module with a hook."""

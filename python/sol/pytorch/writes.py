@@ -15,6 +15,7 @@ import torch
 
 from sol import forms
 
+from .assigned import assigned
 from .builder import Builder, Complex, Rejected, Value
 
 Node = torch.fx.Node
@@ -152,6 +153,8 @@ def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
         pieces: list[Any] = list(whole)  # type: ignore[arg-type]
         pieces[node.args[1]] = part  # type: ignore[index]
         return pieces
+    if node.target is assigned:
+        return part
     name = node.target._schema.name.split("::")[-1]  # type: ignore[union-attr]
     if isinstance(whole, Complex) or isinstance(part, Complex):
         return _put_complex(b, node, name, whole, part)

@@ -1,0 +1,132 @@
+"""What autograd does not see: writes under no_grad() and through detach(), and assigned data of tensors and parameters."""
+
+import copy
+
+import pytest
+import sol
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Model(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.w = nn.Parameter(torch.randn(6, 6))
+        self.register_buffer("q", torch.randn(6, 8))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def limited(m, x):
+    y = (x @ m.w).exp() * 1
+    with torch.no_grad():
+        y.clamp_(min=0.5)
+    return y.log(), y
+
+
+def detached(m, x):
+    y = x @ m.w
+    y.detach().mul_(2)
+    return y * y.sum()
+
+
+def part(m, x):
+    y = x @ m.w * 1
+    with torch.no_grad():
+        y[:, :2] *= 3
+        y[0].clamp_(0, 1)
+    return y.sin()
+
+
+def view(m, x):
+    y = x @ m.w * 1
+    v = y[:, 1:4]
+    with torch.no_grad():
+        v.mul_(2)
+    return v.tanh(), y.cos()
+
+
+def parameter(m, x):
+    with torch.no_grad():
+        m.w.div_(m.w.norm())
+    return x @ m.w
+
+
+def loss(m, x):
+    return F.gaussian_nll_loss(x @ m.w, x, (x @ m.w).exp() * 0.1, eps=0.05)
+
+
+def longest(m, x):
+    m.w.data = torch.renorm(m.w.data, p=2, dim=0, maxnorm=1.0)
+    return F.linear(x, m.w)
+
+
+def clamped(m, x):
+    m.w.data.clamp_(-0.2, 0.2)
+    return x @ m.w
+
+
+def rounded(m, x):
+    y = x @ m.w
+    z = y.clone()
+    z.data = z.data.round()
+    return z * y, y
+
+
+def average(m, x):
+    m.q.data = m.q.data * 0.9 + 0.1
+    return x @ m.w @ m.q
+
+
+def exchanged(m, x):
+    old = m.w.data
+    m.w.data = old * 2
+    y = x @ m.w
+    m.w.data = old
+    return y, x @ m.w
+
+
+FUNCTIONS = [limited, detached, part, view, parameter, loss, longest, clamped, rounded, average]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_values_change_and_gradients_do_not(function, training):
+    model = Model(function).train(training)
+    other = copy.deepcopy(model)
+    optimized = sol.optimize(model)
+    for _ in range(2):
+        given = [torch.linspace(-1, 1, 18).view(3, 6).requires_grad_() for _ in range(2)]
+        made = []
+        for m, x in zip((optimized, other), given, strict=True):
+            m.zero_grad()
+            results = m(x)
+            results = results if isinstance(results, tuple) else (results,)
+            sum((r * torch.arange(r.numel()).view(r.shape)).sum() for r in results).backward()
+            made.append([*(r.detach() for r in results), x.grad, m.w.grad, m.w.detach().clone(), m.q.clone()])
+        for got, expected in zip(*made, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_exchanged_data():
+    model = Model(exchanged)
+    before = model.w.detach().clone()
+    x = torch.randn(3, 6)
+    y, z = sol.optimize(model)(x)
+    torch.testing.assert_close(y, x @ before * 2)
+    torch.testing.assert_close(z, x @ before)
+    assert torch.equal(model.w, before)
+
+
+def test_data_of_another_shape():
+    def shorter(m, x):
+        y = x @ m.w
+        y.data = y.data[:, :2]
+        return y
+
+    with torch.no_grad(), pytest.raises(sol.UnsupportedError, match=r"float32\[3, 2\] to float32\[3, 6\]"):
+        sol.optimize(Model(shorter))(torch.randn(3, 6))
