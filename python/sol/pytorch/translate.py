@@ -425,7 +425,7 @@ class Translator:
         """Records that an operator writes the memory of `target`. Values that were read from it before keep their
         gradients. What autograd does not see, under no_grad() or through detach(), changes the values alone: gradients go where
         they went before."""
-        root = self.memory.root_node(target)
+        root = self.memory.root_node(target) or target
         whole, part = self.memory.root(target), self.env.get(target)
         if self.stops.get(value, value) is self.stops.get(part, part):  # its own values
             self.written = part
