@@ -24,7 +24,7 @@ static struct sol_tensor *copied(const struct sol_layer *l)
 }
 
 /* stop(x), x+0, x-0, x*1, x/1, x**1, max(x, -inf), min(x, inf), x and true, x or false, with the constant on the right,
- * or on either side of what commutes; where(x, true, false). -0.0 + 0 then stays -0.0. */
+ * or on either side of what commutes; where(x, true, false), where(c, x, x). -0.0 + 0 then stays -0.0. */
 static struct sol_tensor *neutral(const struct sol_layer *l)
 {
     static const struct {
@@ -36,6 +36,7 @@ static struct sol_tensor *neutral(const struct sol_layer *l)
                 {"min", INFINITY, true}, {"logical_and", 1, true}, {"logical_or", 0, true}};
     double yes, no;
     if (is_kind(l, "stop")) return l->in[0]; /* gradients exist by now */
+    if (is_kind(l, "where") && l->in[1] == l->in[2]) return l->in[1];
     if (is_kind(l, "where") && l->out[0]->dtype == SOL_BOOL && known_scalar(l->in[1], &yes) &&
         known_scalar(l->in[2], &no) && yes == 1 && no == 0)
         return l->in[0];

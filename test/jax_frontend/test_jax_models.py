@@ -101,6 +101,18 @@ def test_profile_and_memory() -> None:
     assert sol.memory(arrays)["if_fast"] > 0
 
 
+def test_no_gradient_of_branches_that_are_not_taken() -> None:
+    """sqrt has no finite gradient at 0, where the other branch is taken."""
+
+    def model(c: Any, x: Any) -> Any:
+        return jax.lax.switch(c, [jnp.sqrt, lambda v: v * v, lambda v: v + 1], x)
+
+    fast, x = sol.optimize(model), jnp.array([0.0, 4.0])
+    for c in range(3):
+        got, want = (jax.grad(lambda x, f=f: f(jnp.asarray(c), x).sum())(x) for f in (fast, model))
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 class MLP(nn.Module):
     """Two layers with dropout."""
 

@@ -470,17 +470,60 @@ def test_rejected_arguments():
         sol.optimize(net(), vdims=[4])
 
 
+@tf.function
+def branches(v, x):
+    """A branch on data; the gradient of the one that is not taken is not finite."""
+    if tf.reduce_sum(x) > 0:
+        y, n = tf.sqrt(x) * v, 1
+    else:
+        y, n = x * x - v, 2
+    return y * tf.cast(n, y.dtype)
+
+
+def test_branches_that_depend_on_data():
+    v = tf.Variable([2.0, 3.0])
+
+    def f(x):
+        return branches(v, x)
+
+    s = sol.optimize(f, tf.ones([2]))
+    for x in (tf.constant([1.0, 4.0]), tf.constant([-1.0, 0.0])):
+        found = []
+        for function in (f, s):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x)
+            found.append((y, *tape.gradient(y, [x, v])))
+        for got, want in zip(*found, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_branches_that_are_rejected():
+    v = tf.Variable(1.0)
+
+    def writes(x):
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: v.assign(2.0), lambda: v + 1.0)
+
+    def shapes(x):
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: x, lambda: x[:2])
+
+    for f, why in ((writes, "an assignment to a variable in a branch"), (shapes, r"its result is \[3\] or \[2\]")):
+        with pytest.raises(sol.UnsupportedError, match=why):
+            sol.optimize(f, tf.ones([3]))
+
+
 def test_rejected_operators_are_listed_with_lines():
     def f(x):
         y = tf.linalg.svd(x, compute_uv=False)
-        return tf.cond(tf.reduce_sum(x) > 0, lambda: y, lambda: -y) + tf.random.uniform([3])
+        return tf.while_loop(lambda i: tf.reduce_sum(i) > 0, lambda i: [i - 1], [x])[0] + tf.random.uniform([3])
 
     with pytest.raises(sol.UnsupportedError) as e:
         sol.optimize(f, tf.ones([3, 3]))
     text = str(e.value)
     assert "Svd: SOL has no layer for it" in text and "test_models.py:" in text
     assert (
-        "If: a branch that depends on data" in text and "RandomUniform: draws from TensorFlow's own generator" in text
+        "While: a loop whose number of steps depends on data" in text
+        and "RandomUniform: draws from TensorFlow's own generator" in text
     )
 
 

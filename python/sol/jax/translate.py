@@ -17,7 +17,7 @@ from jax._src import source_info_util
 from jax.extend import core as jex
 
 from sol import _core
-from sol.parsed import Problem
+from sol.parsed import REAL, Problem
 
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
 from .operators import ROWS, Rejected
@@ -208,21 +208,27 @@ class Translation:
         raise Rejected(f"a loop of more than {MOST_UNROLLED} steps")
 
     def _cond(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
-        """All branches, of which one result is chosen; only one where the choice is known."""
+        """All branches, of which one result is chosen; only one where the choice is known. No gradient goes into a branch that
+        is not taken: there, it may not be finite."""
         which, rest = operands[0], operands[1:]
         branches = p["branches"]
         known = self.b.known(which)
         if known is not None:
             return self._call(branches[min(max(int(known), 0), len(branches) - 1)], rest)
-        results = [self._call(branch, rest) for branch in branches]
-        made = results[0]
-        for i, result in enumerate(results[1:], 1):
+        made: list[Value] = []
+        for i, branch in enumerate(branches):
             last = i == len(branches) - 1
-            chosen = self.b.layer("ge" if last else "eq", which, self.b.scalar(i, which.dtype))
-            made = [
-                self.b.layer("where", self.b.cast(chosen, y.dtype), y, x) for x, y in zip(made, result, strict=True)
-            ]
+            taken = self.b.layer("le" if i == 0 else "ge" if last else "eq", which, self.b.scalar(i, which.dtype))
+            result = self._call(branch, [self._entered(taken, x) for x in rest])
+            made = [self._chosen(taken, y, x) for x, y in zip(made, result, strict=True)] if i else result
         return made
+
+    def _chosen(self, taken: Value, x: Value, other: Value) -> Value:
+        return self.b.layer("where", self.b.cast(taken, x.dtype), x, other)
+
+    def _entered(self, taken: Value, x: Value) -> Value:
+        """An operand of a branch."""
+        return self._chosen(taken, x, self.b.layer("stop", x)) if self.tracked and x.dtype in REAL else x
 
     def _random(self, e: Any, operands: list[Value]) -> list[Value]:
         """Random bits are JAX's own: the same arithmetic of integers, as JAX defines it for a kind of keys."""

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
 from sol import _core, forms
-from sol.parsed import Param, Problem, rejection
+from sol.parsed import REAL, Param, Problem, rejection
 
 from .builder import TYPE, Builder, Items, Rejected, Value, core_type, sizes_in
 from .host import fold, shape_array
@@ -27,6 +27,7 @@ MOST_STEPS = 10_000  # of a loop
 BIG = 1024  # elements; larger constants are parameters instead of becoming code
 _LIBRARIES = tuple(os.path.dirname(str(m.__file__)) + os.sep for m in (tf, keras, _core))
 _ASSIGN = {"AssignVariableOp": "", "AssignAddVariableOp": "add", "AssignSubVariableOp": "sub"}
+_OPTIONAL = Items([])  # what a branch keeps for TensorFlow's own gradient of it
 _NOTHING = ("Assert", "NoOp", "Placeholder", "PrintV2", "_EagerConst")
 
 
@@ -83,6 +84,8 @@ class Reader:
         multiples: Mapping[Place, int] | None = None,
     ) -> None:
         self.concrete, self.name, self.shapes, self.gradient = concrete, name, shapes, gradient
+        self.params: dict[int, Value] = {}  # by the id of the variable
+        self.branches = 0  # that depend on data, around the operation
         self.multiples = multiples or {}
         self.graph = _core.Graph(name)
         self.b = Builder(self.graph)
@@ -160,7 +163,7 @@ class Reader:
             raise Rejected("a resource that is no variable (a table, an iterator, a generator)")
         if id(variable) not in self.state:
             dtype, shape = core_type(variable.dtype), tuple(variable.shape.as_list())
-            self.state[id(variable)] = self._param(variable.name, variable, dtype, shape)
+            self.state[id(variable)] = self.params[id(variable)] = self._param(variable.name, variable, dtype, shape)
         return self.state[id(variable)]
 
     def _constant(self, o: Any) -> Any:
@@ -240,13 +243,15 @@ class Reader:
         if o.inputs[1].ref() not in env:
             raise _Missing
         value = self.b.value(env[o.inputs[1].ref()])
-        if self.gradient and variable.trainable:
-            raise Rejected(
-                "an assignment to a variable that is trained; give it trainable=False, or assign it outside of the model"
-            )
+        if self.branches:
+            raise Rejected("an assignment to a variable in a branch that depends on data")
         function = _ASSIGN[o.type]
         value = self.b.layer(function, before, value) if function else value
-        self.state[id(variable)] = self.b.layer("stop", value)  # TensorFlow's gradient ends at a variable that is read
+        value = self.b.layer("stop", value)  # TensorFlow's gradient ends at a variable that is read
+        if self.gradient and variable.trainable:  # what was assigned, with the variable's own gradient
+            own = self.params[id(variable)]
+            value = self.b.layer("add", value, self.b.layer("sub", own, self.b.layer("stop", own)))
+        self.state[id(variable)] = value
         self.written[id(variable)] = variable
 
     def _op_ReadVariableOp(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Value:
@@ -330,14 +335,54 @@ class Reader:
     _op_StatefulPartitionedCall = _op_PartitionedCall
 
     def _op_If(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
-        cond = self._given(o.inputs[:1], env, variables)[0]
+        cond, given = self._given(o.inputs[:1], env, variables)[0], self._given(o.inputs[1:], env, variables)
         try:
-            taken = "then_branch" if bool(self.b.known(cond)) else "else_branch"
+            known = bool(self.b.known(cond))
         except Rejected:
-            raise Rejected("a branch that depends on data") from None
-        return self._call(_function(o, taken), self._given(o.inputs[1:], env, variables))
+            return self._both(o, cond, given)
+        return self._call(_function(o, "then_branch" if known else "else_branch"), given)
+
+    def _both(self, o: Any, cond: Any, given: list[Any]) -> list[Any]:
+        """Both branches, of which the results of one are chosen."""
+        taken = self.b.cast(cond, "bool")
+        here, state, made = (o.name, where(o)), self.state, []
+        for name, on in (("then_branch", taken), ("else_branch", self.b.layer("logical_not", taken))):
+            own = {
+                id(g[0]): self._entered(on, self._variable(g[0]))
+                for g in given
+                if isinstance(g, tuple) and g[0] is not None
+            }
+            self.state, self.branches = {**state, **own}, self.branches + 1
+            try:
+                made.append(self._call(_function(o, name), [self._entered(on, g) for g in given]))
+            finally:
+                self.state, self.branches = {**self.state, **state}, self.branches - 1
+        self.b.name, self.b.where = here
+        chosen: list[Any] = []
+        for yes, no in zip(*made, strict=True):
+            if _OPTIONAL in (yes, no):
+                chosen.append(_OPTIONAL)
+                continue
+            if isinstance(yes, tuple) or isinstance(no, tuple):
+                raise Rejected("a branch that depends on data and selects a variable")
+            x, y = self.b.value(yes), self.b.value(no)
+            if x.shape != y.shape:
+                raise Rejected(f"a branch that depends on data: its result is {list(x.shape)} or {list(y.shape)}")
+            chosen.append(self.b.layer("where", self.b.cast(taken, x.dtype), x, y))
+        return chosen
+
+    def _entered(self, taken: Value, x: Any) -> Any:
+        """An operand of a branch, to which no gradient goes where the branch is not taken: there, it may not be finite."""
+        if not self.gradient or not isinstance(x, Value) or x.dtype not in REAL:
+            return x
+        return self.b.layer("where", self.b.cast(taken, x.dtype), x, self.b.layer("stop", x))
 
     _op_StatelessIf = _op_If
+
+    def _op_OptionalFromValue(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        return _OPTIONAL
+
+    _op_OptionalNone = _op_OptionalFromValue
 
     def _op_While(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
         cond, body = _function(o, "cond"), _function(o, "body")
