@@ -109,7 +109,7 @@ def test_no_gradient_of_branches_that_are_not_taken() -> None:
 
     fast, x = sol.optimize(model), jnp.array([0.0, 4.0])
     for c in range(3):
-        got, want = (jax.grad(lambda x, f=f: f(jnp.asarray(c), x).sum())(x) for f in (fast, model))
+        got, want = (jax.grad(lambda x, f=f, c=c: f(jnp.asarray(c), x).sum())(x) for f in (fast, model))
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
