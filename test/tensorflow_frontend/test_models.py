@@ -515,7 +515,7 @@ def test_branches_that_are_rejected():
 def test_rejected_operators_are_listed_with_lines():
     def f(x):
         y = tf.linalg.svd(x, compute_uv=False)
-        return tf.while_loop(lambda i: tf.reduce_sum(i) > 0, lambda i: [i - 1], [y])[0] + tf.random.uniform([3])
+        return tf.while_loop(lambda i: tf.reduce_sum(i) > 0, lambda i: [i - 1], [x])[0] + y + tf.random.uniform([3])
 
     with pytest.raises(sol.UnsupportedError) as e:
         sol.optimize(f, tf.ones([3, 3]))

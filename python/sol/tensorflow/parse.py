@@ -249,8 +249,8 @@ class Reader:
         value = self.b.layer(function, before, value) if function else value
         value = self.b.layer("stop", value)  # TensorFlow's gradient ends at a variable that is read
         if self.gradient and variable.trainable:  # what was assigned, with the variable's own gradient
-            own = self.params[id(variable)]
-            value = self.b.layer("add", value, self.b.layer("sub", own, self.b.layer("stop", own)))
+            zeros = self.b.layer("Expand", self.b.scalar(0, value.dtype), shape=list(value.shape))
+            value = self.b.layer("Graft", value, zeros, self.params[id(variable)], zeros)
         self.state[id(variable)] = value
         self.written[id(variable)] = variable
 
