@@ -3,7 +3,8 @@
  *
  * A compiled program of XLA may outlive the Python objects that it was made from, so it holds what it calls: XLA asks
  * for a state when it makes the program (instantiate), and deletes that with it. Programs are found by a number, which
- * begins at a random one in each process, so that nothing that another process compiled can be mistaken. */
+ * begins at a random one in each process, so that nothing that another process compiled can be mistaken. Where sizes of
+ * a network vary, those of a call are another attribute, because XLA compiles for each shape. */
 #include "_core.h"
 #include "_xla.h"
 
@@ -147,6 +148,7 @@ struct places { /* of a call, by part */
     const void **in;
     void **out;
     void *saved;
+    const int64_t *dims; /* the sizes that vary; NULL: there are none */
 };
 
 /* Where each array of the call is. `at` has the addresses of the arguments, then of the results. */
@@ -171,10 +173,11 @@ static sol_status set_params(const struct program *p, struct sol_params *params,
 static sol_status run_halves(const struct program *p, struct sol_params *params, const struct places *to)
 {
     struct sol_saved *saved;
-    sol_status status = sol_saved_in(p->of, NULL, to->saved, &saved);
+    sol_status status = sol_saved_in(p->of, to->dims, to->saved, &saved);
     if (status) return status;
     if (p->mode == MODE_FORWARD)
-        status = sol_net_forward_in(p->of, params, &(struct sol_call){.inputs = to->in, .outputs = to->out}, saved);
+        status = sol_net_forward_in(p->of, params,
+                                    &(struct sol_call){.dims = to->dims, .inputs = to->in, .outputs = to->out}, saved);
     else
         status = sol_net_backward(p->of, params, saved, &(struct sol_backward){.inputs = to->in, .outputs = to->out});
     sol_saved_destroy(saved);
@@ -188,15 +191,15 @@ static sol_status run_with(const struct program *p, struct sol_params *params, v
         if (status) return status;
     }
     if (p->mode != MODE_RUN) return run_halves(p, params, to);
-    return sol_net_run(p->of, params, to->in, to->out, 0);
+    return sol_net_run_at(p->of, params, &(struct sol_call){.dims = to->dims, .inputs = to->in, .outputs = to->out});
 }
 
 /* Runs the program. Needs no GIL. A status without SOL's message: out of memory. */
-static sol_status run(struct program *p, void *const *at)
+static sol_status run(struct program *p, void *const *at, const int64_t *dims)
 {
     const void **room = calloc((size_t)(p->nin + p->nout) + 1, sizeof *room);
     if (!room) return SOL_ERR_NOMEM;
-    struct places to = {.in = room, .out = (void **)(room + p->nin)};
+    struct places to = {.in = room, .out = (void **)(room + p->nin), .dims = dims};
     place(p, at, &to);
     struct pooled *q = p->bound ? NULL : params_take(p);
     const sol_status status = p->bound || q ? run_with(p, p->bound ? p->bound : q->params, at, &to) : SOL_ERR_NOMEM;
@@ -225,22 +228,28 @@ static bool metadata(const struct xla_frame *f, bool has_state)
     return true;
 }
 
-static const int64_t *program_number(const struct xla_frame *f)
+static const void *attribute(const struct xla_frame *f, const char *name)
 {
-    static const char name[] = "program";
     for (int64_t i = 0; i < f->attributes.n; i++) {
         const struct xla_text *t = f->attributes.names[i];
-        if (t->length == sizeof name - 1 && !memcmp(t->at, name, t->length))
-            return ((const struct xla_scalar *)f->attributes.at[i])->value;
+        if (t->length == strlen(name) && !memcmp(t->at, name, t->length)) return f->attributes.at[i];
     }
     return NULL;
+}
+
+/* The sizes of a call: as many as those of the network that vary. Returns 0 if the call has them. */
+static int call_dims(const struct program *p, const struct xla_frame *f, const int64_t **out_dims)
+{
+    const struct xla_array *a = attribute(f, "dims");
+    *out_dims = a && a->n ? a->at : NULL;
+    return (a ? a->n : 0) == (size_t)sol_net_dims(p->of) ? 0 : -1;
 }
 
 static struct xla_error *on_instantiate(struct xla_frame *f)
 {
     if (metadata(f, true)) return NULL;
-    const int64_t *id = program_number(f);
-    struct program *p = id ? find(*id) : NULL;
+    const struct xla_scalar *id = attribute(f, "program");
+    struct program *p = id ? find(*(const int64_t *)id->value) : NULL;
     if (!p)
         return fail(f, XLA_INVALID_ARGUMENT,
                     "SOL: this program calls a network of another process, or one that exists no more: optimize the "
@@ -271,13 +280,14 @@ static struct xla_error *on_execute(struct xla_frame *f)
     struct xla_error *e = f->api->state_get(&state);
     if (e) return e;
     struct program *p = state.state;
-    if (f->args.n != p->narg || f->rets.n != p->nret)
+    const int64_t *dims;
+    if (f->args.n != p->narg || f->rets.n != p->nret || call_dims(p, f, &dims))
         return fail(f, XLA_INTERNAL, "SOL: the call of a network has another number of arguments than its program");
     void **at = calloc((size_t)(p->narg + p->nret) + 1, sizeof *at);
     if (!at) return fail(f, XLA_EXHAUSTED, "SOL: out of memory");
     for (int i = 0; i < p->narg; i++) at[i] = ((const struct xla_buffer *)f->args.at[i])->data;
     for (int i = 0; i < p->nret; i++) at[p->narg + i] = ((const struct xla_buffer *)f->rets.at[i])->data;
-    const sol_status status = run(p, at);
+    const sol_status status = run(p, at, dims);
     free(at);
     if (!status) return NULL;
     const char *text = sol_error(core.ctx);
@@ -386,13 +396,18 @@ static PyObject *program_id(PyObject *self, void *unused)
     return PyLong_FromLongLong(((struct py_program *)self)->p->id);
 }
 
-/* Buffers of the arguments, then of the results, at the end of which is the number of those that were got. */
-static PyObject *run_on(struct program *p, PyObject *args, PyObject *rets, Py_buffer *buffer)
+/* Room for the buffers of the arguments, then of the results. */
+static PyObject *run_on(struct program *p, PyObject *args, PyObject *rets, const int64_t *dims)
 {
+    Py_buffer *buffer = PyMem_Calloc((size_t)(p->narg + p->nret) + 1, sizeof *buffer);
     void **at = PyMem_Calloc((size_t)(p->narg + p->nret) + 1, sizeof *at);
     int n = 0;
     sol_status status = SOL_OK;
-    if (!at) return PyErr_NoMemory();
+    if (!at || !buffer) {
+        PyMem_Free(at);
+        PyMem_Free(buffer);
+        return PyErr_NoMemory();
+    }
     for (; n < p->narg + p->nret; n++) {
         const bool ret = n >= p->narg;
         PyObject *object = ret ? PyTuple_GetItem(rets, n - p->narg) : PyTuple_GetItem(args, n);
@@ -401,11 +416,12 @@ static PyObject *run_on(struct program *p, PyObject *args, PyObject *rets, Py_bu
     }
     if (n == p->narg + p->nret) {
         Py_BEGIN_ALLOW_THREADS;
-        status = run(p, at);
+        status = run(p, at, dims);
         Py_END_ALLOW_THREADS;
     }
     while (n) PyBuffer_Release(&buffer[--n]);
     PyMem_Free(at);
+    PyMem_Free(buffer);
     if (PyErr_Occurred()) return NULL;
     if (status) return core_raise(status);
     Py_RETURN_NONE;
@@ -414,16 +430,18 @@ static PyObject *run_on(struct program *p, PyObject *args, PyObject *rets, Py_bu
 static PyObject *program_run(PyObject *self, PyObject *args)
 {
     struct program *p = ((struct py_program *)self)->p;
-    PyObject *in, *out;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &in, &PyTuple_Type, &out)) return NULL;
+    PyObject *in, *out, *sizes;
+    int64_t dims[MOST_VARY];
+    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &in, &PyTuple_Type, &out, &PyTuple_Type, &sizes)) return NULL;
+    const int ndim = core_dims(sizes, dims);
+    if (ndim < 0) return NULL;
+    if (ndim != sol_net_dims(p->of))
+        return PyErr_Format(core.error[SOL_ERR_INVALID], "run: expected the sizes of %d dimensions, got %d",
+                            sol_net_dims(p->of), ndim);
     if (PyTuple_Size(in) != p->narg || PyTuple_Size(out) != p->nret)
         return PyErr_Format(core.error[SOL_ERR_INVALID], "run: expected %d arguments and %d results, got %zd and %zd",
                             p->narg, p->nret, PyTuple_Size(in), PyTuple_Size(out));
-    Py_buffer *buffer = PyMem_Calloc((size_t)(p->narg + p->nret) + 1, sizeof *buffer);
-    if (!buffer) return PyErr_NoMemory();
-    PyObject *result = run_on(p, in, out, buffer);
-    PyMem_Free(buffer);
-    return result;
+    return run_on(p, in, out, ndim ? dims : NULL);
 }
 
 static PyObject *xla_target(PyObject *self, PyObject *unused)
@@ -440,7 +458,8 @@ static PyGetSetDef members[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef methods[] = {
-    {"run", program_run, METH_VARARGS, "run(arguments, results): tuples of row-major buffers, as XLA would pass them"},
+    {"run", program_run, METH_VARARGS,
+     "run(arguments, results, dims): tuples of row-major buffers, as XLA would pass them, and the sizes that vary"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots[] = {

@@ -56,6 +56,11 @@ struct xla_scalar {
     int dtype;
     void *value;
 };
+struct xla_array { /* an attribute that is a list of numbers */
+    int dtype;
+    size_t n;
+    void *at;
+};
 struct xla_values { /* arguments, results */
     size_t size;
     struct xla_extension *extension;

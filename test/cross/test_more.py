@@ -97,7 +97,8 @@ def test_dims():
     assert found.inputs == ["in_0 [#0, #1, #2, 3]", "in_1 [#0, 1]"] and [d.min for d in found.dims] == [1, 1, 1]
     assert "dimension 3 of in_0 is fixed at 3: " in str(found)
     s = SOURCES["jax"]()
-    assert "dimension 0 of in_0 is fixed at 4: JAX traces a function for each shape" in str(sol.dims(s.model, *s.args))
+    found = sol.dims(s.model, *s.args)
+    assert found.inputs[0].startswith("in_0 [#0, ") and found.dims[0].where[0] == "dimension 0 of argument 1"
 
 
 def test_batches_share_one_program():

@@ -250,12 +250,6 @@ def test_what_fails_says_why() -> None:
     assert "test_jax_models.py" in str(e.value)
     with pytest.raises(sol.UnsupportedError, match="the number of steps of a loop depends on data"):
         sol.optimize(lambda x: jax.lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x), x)
-    with pytest.raises(sol.UnsupportedError, match="vdims and batch_size: not supported for functions of JAX"):
-        import sol as any_framework
-
-        any_framework.optimize(jnp.sin, x, vdims=True)
-    with pytest.raises(sol.UnsupportedError, match="each shape has a program; pad arrays to a few shapes"):
-        sol.optimize(jnp.sin, x, vdims=True)
 
 
 def test_programs_outlive_the_function_and_end_with_it() -> None:

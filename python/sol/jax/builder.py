@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sol import _core
+from sol import _core, forms
 from sol.parsed import CORE, NUMPY
 
 from .operators.table import Rejected
@@ -32,7 +32,7 @@ class Value:
     def __init__(self, handle: _core.Tensor) -> None:
         self.handle = handle
         self.dtype = handle.dtype
-        self.shape = handle.shape
+        self.shape = tuple(map(forms.size, handle.shape))
 
     @property
     def ndim(self) -> int:
@@ -58,7 +58,8 @@ class Builder:
     def layers(self, kind: str, *operands: Value, outputs: int = 1, **attributes: Any) -> list[Value]:
         """The results of a layer."""
         handles = tuple(x.handle for x in operands)
-        return [Value(t) for t in self.graph.layer(kind, self.name, self.where, handles, attributes, outputs)]
+        given = {k: forms.form(v) for k, v in attributes.items()}
+        return [Value(t) for t in self.graph.layer(kind, self.name, self.where, handles, given, outputs)]
 
     def layer(self, kind: str, *operands: Value, **attributes: Any) -> Value:
         """The first result of a layer."""
@@ -71,6 +72,8 @@ class Builder:
 
     def scalar(self, number: Any, dtype: str) -> Value:
         """A constant without dimensions, of a type by SOL's name."""
+        if forms.varies(number):
+            return self.reshape(self.layer("Sizes", sizes=[number], to=dtype), ())
         return self.const(np.array(number, np.dtype(NUMPY[dtype])))
 
     def fill(self, number: float, shape: Sequence[int], dtype: str) -> Value:

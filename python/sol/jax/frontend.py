@@ -15,7 +15,8 @@ from sol.inputs import type_name
 from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, is_keras, rebuild
 
 from .builder import sol_name
-from .function import EACH_SHAPE, Traced
+from .function import Call as Taken
+from .function import Function, Traced
 from .function import optimize as optimized
 from .network import Described as Graph
 from .wrap import Model, wrap
@@ -29,9 +30,7 @@ def optimize(model: Any, call: Call) -> Any:
         from . import keras_model
 
         return keras_model.optimize(model, call)
-    if call.vdims is not None or call.batch_size is not None:
-        raise _core.UnsupportedError(f"sol.optimize: {EACH_SHAPE}")
-    return optimized(model, *call.args, **call.kwargs)
+    return optimized(model, *call.args, vdims=call.vdims, batch_size=call.batch_size, **call.kwargs)
 
 
 def bind(model: Any, call: Call) -> tuple[Any, Call]:
@@ -73,11 +72,12 @@ def assign(model: Any, values: dict[str, Any]) -> None:
 
 
 def dims(model: Any, call: Call) -> report.Report:
-    """`sol.dims`: no size varies, since JAX traces a function for each shape."""
-    parsed = parse(*bind(model, call), Mode())
-    results = [parsed.graph.outputs[o.number][1].shape for o in parsed.outputs]
-    inputs = [(i.name, i.tensor.shape) for i in parsed.inputs]
-    return report.of(inputs, results, lambda name, d: "JAX traces a function for each shape, so each has a program")
+    """`sol.dims`."""
+    function = model if isinstance(model, Function) else Function(model, None, (), ())
+    made = Function(function.function, function._params, function.static_argnums, function.static_argnames)
+    made.vary = True
+    taken = Taken(made, call.args, call.kwargs)
+    return made.report(taken, made.family(taken))
 
 
 def _bound(model: Any) -> list[Any]:

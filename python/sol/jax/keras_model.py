@@ -3,23 +3,25 @@ in calls, in `stateless_call`, and in the steps of `fit`, which Keras compiles w
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import numpy as np
 
-from sol import _core, keras_face
+from sol import keras_face
 from sol.inputs import type_name
 from sol.parsed import Call
 
-from .function import EACH_SHAPE, Function
+from .function import Function, to_vary
 
 
 class Networks:
-    """The networks of an optimized model: one function for each structure of arguments and each value that is no array."""
+    """The networks of an optimized model: one function for each structure of arguments and each value that is no array. `vary`:
+    which sizes vary."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, vary: Any) -> None:
+        self.model, self.vary = model, vary
         self.functions: dict[Any, Function] = {}
         self.variables: list[Any] = []
         self._last: Function | None = None
@@ -52,21 +54,23 @@ class Networks:
             return network(values, *jax.tree_util.tree_unflatten(tree, leaves))
 
         function.__name__ = self.model.name
-        return Function(function, [0], [], [])
+        made = Function(function, [0], [], [])
+        made.vary = self.vary
+        return made
 
     def plain(self, args: tuple[Any, ...], result: Any) -> None:
         """Nothing to note."""
 
 
-def attach(model: Any) -> Any:
+def attach(model: Any, vary: Any = None) -> Any:
     """A Keras model as an optimized one, which shares everything with it."""
-    new = keras_face.attach(model, attach, {})
-    new.__dict__["_sol"] = Networks(new)
+    new = keras_face.attach(model, functools.partial(attach, vary=vary), {})
+    new.__dict__["_sol"] = Networks(new, vary)
     return new
 
 
 def optimize(model: Any, call: Call) -> Any:
     """`sol.optimize`."""
-    if call.vdims is not None or call.batch_size is not None:
-        raise _core.UnsupportedError(f"sol.optimize: {EACH_SHAPE}")
-    return keras_face.optimize(model, call, attach, lambda x: np.zeros(x.sized(1), np.dtype(type_name(x.dtype))))
+    vary = to_vary(jax.tree_util.tree_leaves((call.args, call.kwargs)), call.vdims, call.batch_size)
+    face = functools.partial(attach, vary=None if vary == "described" else vary)
+    return keras_face.optimize(model, call, face, lambda x: np.zeros(x.sized(1), np.dtype(type_name(x.dtype))))

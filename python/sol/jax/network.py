@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from sol import _core, log
+from sol import _core, forms, log
 from sol.parsed import NUMPY, rejection
+from sol.programs import MOST_PROGRAMS
 
 from .builder import Value, sol_name
 from .operators import Rejected
@@ -31,6 +32,18 @@ def register() -> None:
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
 
 
+class Type(NamedTuple):
+    """The type of an array, in which sizes may vary."""
+
+    shape: tuple[Any, ...]
+    dtype: Any
+
+
+def sized(types: Sequence[Any], dims: tuple[int, ...]) -> list[Any]:
+    """Types of JAX at the sizes of a call."""
+    return [jax.ShapeDtypeStruct(forms.at(t.shape, dims), t.dtype) for t in types]
+
+
 class Described:
     """The graph of a traced function for arguments of fixed types, with the gradients of some arguments.
 
@@ -44,30 +57,33 @@ class Described:
         self.name = name
         self.graph = graph = _core.Graph(name)
         closed = traced.jaxpr
+        translation = Translation(graph, wanted is not None, traced.varying.sizes(graph) if traced.varying else {})
         self.params, self.inputs = list(params), [i for i in range(len(traced.names)) if i not in params]
         values: dict[int, Value] = {}
         for i in (*self.params, *self.inputs):
             aval = closed.in_avals[i]
             make = graph.param if i in params else graph.input
             try:
-                values[i] = Value(make(traced.names[i], sol_name(aval.dtype), aval.shape))
+                values[i] = Value(
+                    make(traced.names[i], sol_name(aval.dtype), forms.form(translation.sized(aval.shape)))
+                )
             except Rejected as e:
                 raise _core.UnsupportedError(f"{name}: argument {traced.names[i]}: {e}: not supported") from None
         self.values = [values[i] for i in range(len(values))]
-        made = Translation(graph, wanted is not None).translate(closed, self.values)
+        made = translation.translate(closed, self.values)
         if made.problems:
             raise rejection(made.problems)
         for i, y in enumerate(made.outputs):
             graph.output(f"out_{i}", y.handle)
         self.constants, self.held = made.constants, made.held  # arrays, and the parameters for them
-        self.results = [jax.ShapeDtypeStruct(y.shape, NUMPY[y.dtype]) for y in made.outputs]
+        self.results = [Type(y.shape, NUMPY[y.dtype]) for y in made.outputs]
         self.of: tuple[int, ...] = ()  # the results whose gradients backward gets
         self.reached: list[int] = []  # the arguments whose gradients it gives
         if wanted is not None and append:
             self.of = tuple(i for i, y in enumerate(made.outputs) if y.real)
             found = graph.differentiate(self.of, tuple(values[i].handle for i in wanted))
             self.reached = [i for i, there in zip(wanted, found, strict=True) if there]
-        self.gradients = [jax.ShapeDtypeStruct(values[i].shape, NUMPY[values[i].dtype]) for i in self.reached]
+        self.gradients = [Type(values[i].shape, NUMPY[values[i].dtype]) for i in self.reached]
 
 
 class Network(Described):
@@ -80,9 +96,13 @@ class Network(Described):
     def _compile(self, trains: bool) -> None:
         self.net = self.graph.compile()
         del self.graph  # compiling used it up
-        self.saved = jax.ShapeDtypeStruct((max(self.net.memory["saved"], 1),), np.uint8)
         kind = "Training" if trains else "Inference"
         log.info(f"Estimated Peak Memory Consumption: {kind} ~{self.net.peak}: {self.name}")
+
+    def saved(self, dims: tuple[int, ...]) -> Any:
+        """The type of what forward saves."""
+        memory = self.net.memory_at(dims) if dims else self.net.memory
+        return jax.ShapeDtypeStruct((max(memory["saved"], 1),), np.uint8)
 
     def buffers(self, bound: Sequence[Any]) -> tuple[Any, ...]:
         """The values of all parameters of the network, if those of the function are these."""
@@ -129,34 +149,38 @@ class Calls:
         results = [(SAVED, 0), *((OUTPUT, len(n.results) + k) for k in range(len(n.reached)))]
         self.backward_program = self._program(BACKWARD, [*arguments, *free], results)
 
-    def run(self, operands: Sequence[Any]) -> list[Any]:
+    def run(self, dims: tuple[int, ...], operands: Sequence[Any]) -> list[Any]:
         """Calls the network inside of a program of XLA."""
-        return self._call(self.run_program, self.network.results, [*operands, *self._constants])
+        return self._call(self.run_program, dims, sized(self.network.results, dims), [*operands, *self._constants])
 
-    def forward(self, operands: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    def forward(self, dims: tuple[int, ...], operands: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
         """The results, and what backward needs."""
         n = self.network
-        *made, saved = self._call(self.forward_program, [*n.results, n.saved], [*operands, *self._constants])
+        results = [*sized(n.results, dims), n.saved(dims)]
+        *made, saved = self._call(self.forward_program, dims, results, [*operands, *self._constants])
         return made, (saved, [operands[k] for k in self.reads], [made[i] for i in self.reads_out])
 
-    def backward(self, kept: tuple[Any, ...], gradients: Sequence[Any]) -> list[Any]:
+    def backward(self, dims: tuple[int, ...], kept: tuple[Any, ...], gradients: Sequence[Any]) -> list[Any]:
         """The gradients of the arguments in network.reached."""
         n = self.network
         saved, read, read_out = kept
         operands = [saved, *read, *read_out, *gradients, *self._constants]
-        _, *made = self._call(self.backward_program, [n.saved, *n.gradients], operands, {0: 0})
+        results = [n.saved(dims), *sized(n.gradients, dims)]
+        _, *made = self._call(self.backward_program, dims, results, operands)
         return made
 
     def _call(
-        self, program: _core.XlaProgram, results: list[Any], operands: list[Any], aliases: dict[int, int] | None = None
+        self, program: _core.XlaProgram, dims: tuple[int, ...], results: list[Any], operands: list[Any]
     ) -> list[Any]:
+        aliases = {0: 0} if program is getattr(self, "backward_program", None) else None  # what is saved is used up
         call = jax.ffi.ffi_call(TARGET, results, vmap_method="sequential", input_output_aliases=aliases)
-        return list(call(*operands, program=np.int64(program.id)))
+        sizes = {"dims": np.array(dims, np.int64)} if dims else {}
+        return list(call(*operands, program=np.int64(program.id), **sizes))
 
-    def now(self, operands: Sequence[Any]) -> list[Any]:
+    def now(self, dims: tuple[int, ...], operands: Sequence[Any]) -> list[Any]:
         """Calls the network on arrays, without XLA."""
-        results = tuple(_empty(r) for r in self.network.results)
-        self.run_program.run(tuple(np.ascontiguousarray(x) for x in operands), results)
+        results = tuple(_empty(r) for r in sized(self.network.results, dims))
+        self.run_program.run(tuple(np.ascontiguousarray(x) for x in operands), results, dims)
         return [jax.device_put(r) for r in results]
 
 
@@ -175,7 +199,7 @@ class Bound:
     def __init__(self, traced: Any, arrays: tuple[Any, ...] | None) -> None:
         self.traced, self.arrays = traced, arrays
         self._buffers = None if arrays is None else tuple(np.ascontiguousarray(a) for a in arrays)
-        self._calls: dict[tuple[int, ...] | None, Calls] = {}
+        self._calls: dict[Hashable, Calls] = {}
         self._lock = threading.Lock()
         self.passed = [i for i in range(len(traced.names)) if arrays is None or i not in traced.params]
         self.apply = jax.custom_vjp(self._run)
@@ -183,16 +207,30 @@ class Bound:
         self._batched = jax.custom_batching.custom_vmap(self._run_plain)
         self._batched.def_vmap(self._vmap)
 
-    def calls(self, wanted: tuple[int, ...] | None) -> Calls:
-        """The network with the gradients of these arguments."""
+    def calls(self, wanted: tuple[int, ...] | None, dims: tuple[int, ...] = ()) -> tuple[Calls, tuple[int, ...]]:
+        """The network with the gradients of these arguments, and the sizes of a call that vary in it."""
+        network, left = self.traced.network_at(wanted, dims)
         with self._lock:
-            found = self._calls.get(wanted)
-            if found is None:
-                found = self._calls[wanted] = Calls(self.traced.network(wanted), self._buffers)
-            return found
+            key = wanted, () if left else dims
+            found = self._calls.get(key)
+            if found is None or found.network is not network:
+                found = self._calls[key] = Calls(network, self._buffers)
+                while len(self._calls) > MOST_PROGRAMS:
+                    del self._calls[next(iter(self._calls))]
+            return found, left
+
+    def _dims(self, operands: Sequence[Any]) -> tuple[int, ...]:
+        """The sizes that vary, in a call."""
+        return self.traced.dims({i: x.shape for i, x in zip(self.passed, operands, strict=True)})
+
+    def now(self, operands: Sequence[Any]) -> list[Any]:
+        """The results for arrays, without XLA."""
+        calls, dims = self.calls(None, self._dims(operands))
+        return calls.now(dims, operands)
 
     def _run_plain(self, *operands: Any) -> list[Any]:
-        return self.calls(None).run(operands)
+        calls, dims = self.calls(None, self._dims(operands))
+        return calls.run(dims, operands)
 
     def _run(self, operands: list[Any]) -> list[Any]:
         return self._batched(*operands)
@@ -210,27 +248,28 @@ class Bound:
         if other is None:
             made = _one_by_one(self._run_plain, batched, operands)
             return made, [True] * len(made)
-        made = other.bound(self.arrays).calls(None).run([whole[i] for i in other.bound(self.arrays).passed])
+        bound = other.bound(self.arrays)
+        made = bound._run_plain(*(whole[i] for i in bound.passed))
         return made, [True] * len(made)
 
     def _forward(self, operands: list[Any]) -> tuple[list[Any], Any]:
         values = [x.value for x in operands]
         real = [i for i, x in zip(self.passed, values, strict=True) if np.dtype(x.dtype).kind == "f"]
         wanted = tuple(i for i, x in zip(self.passed, operands, strict=True) if x.perturbed and i in real)
-        calls = self.calls(wanted)
+        calls, dims = self.calls(wanted, self._dims(values))
         if not calls.network.of:
-            return calls.run(values), (wanted, ())
-        made, kept = _last(calls.forward)(values)
-        return made, (_Static(wanted), kept)
+            return calls.run(dims, values), (wanted, ())
+        made, kept = _last(functools.partial(calls.forward, dims))(values)
+        return made, (_Static((calls, dims)), kept)
 
     def _backward(self, kept: Any, gradients: list[Any]) -> tuple[list[Any]]:
         wanted, rest = kept
         found: dict[int, Any] = {}
         if isinstance(wanted, _Static):
-            calls = self.calls(wanted.value)
-            n = calls.network
-            given = [_dense(gradients[i], n.results[i]) for i in n.of]
-            found = dict(zip(n.reached, _last(calls.backward)(rest, given), strict=True))
+            calls, dims = wanted.value
+            n, results = calls.network, sized(calls.network.results, dims)
+            given = [_dense(gradients[i], results[i]) for i in n.of]
+            found = dict(zip(n.reached, _last(functools.partial(calls.backward, dims))(rest, given), strict=True))
         return ([found.get(i) for i in self.passed],)
 
 

@@ -16,12 +16,13 @@ import numpy as np
 from jax._src import source_info_util
 from jax.extend import core as jex
 
-from sol import _core
+from sol import _core, forms
 from sol.parsed import REAL, Problem
 
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
 from .operators import ROWS, Rejected
 from .outside import registered, row_is_own
+from .vary import evaluated
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_lin")
 CUSTOM = ("custom_jvp_call", "custom_vjp_call")
@@ -39,9 +40,11 @@ class Translated:
 
 
 class Translation:
-    """Translates one function. `tracked` tells whether gradients are wanted, so that custom ones count."""
+    """Translates one function. `tracked` tells whether gradients are wanted, so that custom ones count. `sizes` are those of the
+    graph that symbols of the jaxpr stand for."""
 
-    def __init__(self, graph: _core.Graph, tracked: bool) -> None:
+    def __init__(self, graph: _core.Graph, tracked: bool, sizes: dict[str, Any]) -> None:
+        self.sizes = sizes
         self.b = Builder(graph)
         self.tracked = tracked
         self.problems: list[Problem] = []
@@ -52,6 +55,19 @@ class Translation:
         """The function of a closed jaxpr on these arguments."""
         outputs = self.walk(closed.jaxpr, [self._constant(c) for c in closed.consts], args)
         return Translated(outputs, self.problems, self.constants, self.held)
+
+    def sized(self, x: Any) -> Any:
+        """A parameter of an equation with sizes of the graph in place of the jaxpr's."""
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(self.sized, x))
+        if isinstance(x, tuple | list):
+            return type(x)(map(self.sized, x))
+        return evaluated(x, self.sizes)
+
+    def type_of(self, aval: Any) -> tuple[tuple[Any, ...], str]:
+        """The shape and SOL's name of the type of an array, or of the bits of keys."""
+        a = _physical(aval)
+        return self.sized(tuple(a.shape)), sol_name(a.dtype)
 
     def _constant(self, value: Any) -> Value:
         """Large constants are parameters, so that code and cache do not hold them."""
@@ -80,7 +96,7 @@ class Translation:
         b, name = self.b, e.primitive.name
         where = _line(e)
         try:
-            expected = [_shape_and_type(v.aval) for v in e.outvars]
+            expected = [self.type_of(v.aval) for v in e.outvars]
             operands = [read(v) for v in e.invars]
             made = self._higher(e, operands)
             if made is None:
@@ -88,7 +104,8 @@ class Translation:
                 if row is None:
                     raise Rejected("SOL has no row for this primitive")
                 b.kind, b.name, b.where, b.out = name, name, where, expected
-                made = row(b, e.params, *operands)
+                params = {k: self.sized(v) for k, v in e.params.items()} if self.sizes else e.params
+                made = row(b, params, *operands)
             made = made if isinstance(made, list) else [made]
             for v, (shape, dtype) in zip(made, expected, strict=True):
                 if (v.shape != shape or v.dtype != dtype) and not row_is_own(ROWS.get(name)):
@@ -96,16 +113,16 @@ class Translation:
                 if v.shape != shape or v.dtype != dtype:
                     raise _core.InternalError(f"{name}: expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}")
             return made
-        except (Rejected, _core.UnsupportedError, _core.InvalidError) as problem:
+        except (Rejected, forms.Varies, _core.UnsupportedError, _core.InvalidError) as problem:
             self.problems.append(Problem(name, str(problem), f"({where})" if where else ""))
             return [self._stand_in(v.aval) for v in e.outvars]
 
     def _stand_in(self, aval: Any) -> Value:
         """A tensor in place of a result that there is not."""
         with contextlib.suppress(Rejected):
-            shape, dtype = _shape_and_type(aval)
-            return Value(self.b.graph.input("", dtype, shape))
-        return Value(self.b.graph.input("", "f32", aval.shape))
+            shape, dtype = self.type_of(aval)
+            return Value(self.b.graph.input("", dtype, forms.form(shape)))
+        return Value(self.b.graph.input("", "f32", forms.form(self.sized(aval.shape))))
 
     # -- calls and control flow
 
@@ -165,7 +182,7 @@ class Translation:
             return [made, *pull(mark)]
 
         operands, aval = list(variables.values()), e.outvars[k].aval
-        marker = b.fill(0, aval.shape, sol_name(aval.dtype))
+        marker = b.fill(0, self.sized(aval.shape), sol_name(aval.dtype))
         self.tracked = False  # nothing is differentiated twice
         try:
             made, *found = self._python(gradients, [marker, *operands], [aval, *(v.aval for v in variables)])
@@ -177,7 +194,9 @@ class Translation:
         return made
 
     def _scan(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
-        n, nconst, ncarry = p["length"], p["num_consts"], p["num_carry"]
+        n, nconst, ncarry = self.sized(p["length"]), p["num_consts"], p["num_carry"]
+        if forms.varies(n):
+            raise Rejected(f"a scan of {n} steps, which SOL unrolls")
         if n > MOST_UNROLLED:
             raise Rejected(f"a scan of {n} steps: SOL unrolls at most {MOST_UNROLLED}")
         consts, carry, lists = operands[:nconst], operands[nconst : nconst + ncarry], operands[nconst + ncarry :]
@@ -192,7 +211,8 @@ class Translation:
         stacked = [self.b.layer("Stack", *column, axis=0) for column in zip(*rows, strict=True)]
         if not n:
             stacked = [
-                self.b.fill(0, (0, *v.aval.shape), sol_name(v.aval.dtype)) for v in p["jaxpr"].jaxpr.outvars[ncarry:]
+                self.b.fill(0, (0, *self.sized(v.aval.shape)), sol_name(v.aval.dtype))
+                for v in p["jaxpr"].jaxpr.outvars[ncarry:]
             ]
         return carry + stacked
 
@@ -255,11 +275,6 @@ def _physical(aval: Any) -> Any:
         return aval
     bits = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
     return jax.ShapeDtypeStruct(bits.shape, bits.dtype)
-
-
-def _shape_and_type(aval: Any) -> tuple[tuple[int, ...], str]:
-    a = _physical(aval)
-    return tuple(a.shape), sol_name(a.dtype)
 
 
 with contextlib.suppress(Exception):

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sol.forms import Varies, least, varies
+
 from ..builder import Builder, Value, product
 from .table import Rejected, op
 
@@ -40,7 +42,32 @@ def _gather(b: Builder, p: dict[str, Any], x: Value, at: Value) -> Value:
     whole = axis >= 0 and all(n == (1 if i == axis else x.shape[i]) for i, n in enumerate(sizes))
     if whole and d.collapsed_slice_dims == (axis,) and not d.operand_batching_dims:
         return _slices(b, p, x, b.reshape(at, at.shape[:-1]), axis, mode)
+    if at.ndim == 1 and not d.operand_batching_dims and (starts := _starts(b, p, x, at)) is not None:
+        return _part(b, p, x, starts)
     return _elements(b, p, x, at, mode)
+
+
+def _starts(b: Builder, p: dict[str, Any], x: Value, at: Value) -> list[int] | None:
+    """Where the only slice begins in each dimension, if that is known and all of it lies inside."""
+    known = b.known(at)
+    if known is None:
+        return None
+    starts = [0] * x.ndim
+    for axis, n in zip(p["dimension_numbers"].start_index_map, known.tolist(), strict=True):
+        starts[axis] = n
+    try:
+        inside = all(s >= 0 and s + n <= of for s, n, of in zip(starts, p["slice_sizes"], x.shape, strict=True))
+    except Varies:
+        return None
+    return starts if inside else None
+
+
+def _part(b: Builder, p: dict[str, Any], x: Value, starts: list[int]) -> Value:
+    """One slice of the operand."""
+    d = p["dimension_numbers"]
+    for axis, (start, n) in enumerate(zip(starts, p["slice_sizes"], strict=True)):
+        x = b.slice(x, axis, start, start + n)
+    return b.reshape(x, [n for i, n in enumerate(x.shape) if i not in d.collapsed_slice_dims])
 
 
 def _inside(b: Builder, at: Value, most: int) -> Value:
@@ -63,6 +90,16 @@ def _fill_value(p: dict[str, Any], x: Value) -> Any:
     return info.min if x.dtype[0] == "i" else info.max
 
 
+def _all_inside(at: np.ndarray[Any, Any], most: Any) -> bool:
+    """Whether known positions are 0..most, for all sizes."""
+    if not at.size:
+        return True
+    try:
+        return bool(at.min() >= 0) and int(at.max()) <= most
+    except Varies:
+        return False
+
+
 def _slices(b: Builder, p: dict[str, Any], x: Value, at: Value, axis: int, mode: str) -> Value:
     """Slices along one dimension."""
     most = x.shape[axis] - 1
@@ -71,7 +108,7 @@ def _slices(b: Builder, p: dict[str, Any], x: Value, at: Value, axis: int, mode:
             raise Rejected("an operand without elements")
         return b.fill(_fill_value(p, x), b.shape, x.dtype)
     known = b.known(at)
-    safe = known is not None and bool(((known >= 0) & (known <= most)).all())
+    safe = known is not None and _all_inside(known, most)
     made = b.layer("Gather", x, at if safe else _clipped(b, at, most), axis=axis)
     if mode == "fill" and not safe:
         inside = b.reshape(_inside(b, at, most), [1] * axis + list(at.shape) + [1] * (x.ndim - axis - 1))
@@ -110,7 +147,7 @@ def _positions(b: Builder, d: dict[str, Any], x: Value, at: Value, mode: str) ->
         own = b.iota([batch[i] if i == n else 1 for i in range(len(batch))], n)
         add(b.reshape(b.layer("mul", own, b.scalar(strides[axis], "i64")), (*own.shape, *[1] * x.ndim)))
     for axis, n in enumerate(sizes):
-        if n > 1:
+        if varies(n) or n > 1:
             own = b.iota([n if i == axis else 1 for i in range(x.ndim)], axis)
             add(b.reshape(b.layer("mul", own, b.scalar(strides[axis], "i64")), (*[1] * len(batch), *own.shape)))
     shape = (*batch, *sizes)
@@ -181,7 +218,7 @@ def _piece(b: Builder, x: Value, axis: int, start: Value, n: int) -> Value:
         return x
     known = b.known(start)
     if known is not None:
-        at = min(max(int(known), 0), most)
+        at = least(max(int(known), 0), most)
         return b.slice(x, axis, at, at + n)
     first = _clipped(b, b.cast(start, "i64"), most)
     return b.layer("Gather", x, b.layer("add", b.iota([n], 0), first), axis=axis)
@@ -192,7 +229,7 @@ def _dynamic_update_slice(b: Builder, p: dict[str, Any], x: Value, update: Value
     known = [b.known(s) for s in starts]
     most = [n - m for n, m in zip(x.shape, update.shape, strict=True)]
     if all(k is not None for k in known):
-        first = [min(max(int(k), 0), m) for k, m in zip(known, most, strict=True) if k is not None]
+        first = [least(max(int(k), 0), m) for k, m in zip(known, most, strict=True) if k is not None]
         end = [f + n for f, n in zip(first, update.shape, strict=True)]
         return b.layer("SliceScatter", x, update, axes=list(range(x.ndim)), start=first, end=end, step=[1] * x.ndim)
     inside: Value | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sol.forms import form, varies
+
 from ..builder import Builder, Value, product, sol_name
 from .table import Rejected, op
 
@@ -13,6 +15,11 @@ def _reshape(b: Builder, p: dict[str, Any], x: Value) -> Value:
     if b.kind == "reshape" and p.get("dimensions") is not None:
         x = b.permute(x, p["dimensions"])
     return b.reshape(x, b.shape)
+
+
+@op("dim_as_value")
+def _size(b: Builder, p: dict[str, Any]) -> Value:
+    return b.scalar(p["dim"], b.out[0][1])
 
 
 @op("transpose")
@@ -71,7 +78,9 @@ def _counts(b: Builder, p: dict[str, Any]) -> list[Value]:
     """The row-major position of each element, as its upper and lower 32 bits."""
     n = product(p["shape"])
     low = b.reshape(b.layer("Range", n=n, to="u32"), p["shape"])
-    if n > 1 << 32:
+    if varies(n):
+        b.graph.require(form((1 << 32) - n), f"random arrays of at most 2^32 elements {b.where}")
+    elif n > 1 << 32:
         raise Rejected("random arrays of more than 2^32 elements")
     return [b.fill(0, p["shape"], "u32"), low]
 
