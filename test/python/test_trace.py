@@ -509,3 +509,43 @@ class Converting(nn.Module):
 def test_a_conversion_that_changes_nothing():
     x = torch.randn(3, 2)
     assert torch.equal(sol.optimize(Converting())(x), Converting()(x))
+
+
+class Cached(torch.nn.Module):
+    """Fills a cache in its first call, part by part, as ConViT does."""
+
+    def __init__(self):
+        super().__init__()
+        self.cache = None
+
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = torch.zeros(3, 4)
+            self.cache[0] = torch.arange(4)
+            self.cache[:, 1] += 2
+        return x + self.cache
+
+
+def test_a_cache_that_is_written_part_by_part():
+    x = torch.randn(3, 4)
+    optimized = sol.optimize(Cached())
+    for _ in range(2):
+        assert torch.equal(optimized(x), Cached()(x))
+
+
+class Counted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.count = None
+
+    def forward(self, x):
+        if self.count is None:
+            self.count = torch.zeros(4)
+        y = x + self.count
+        self.count[:2] += 1
+        return y
+
+
+def test_a_cache_that_forward_changes_again_is_rejected():
+    with pytest.raises(sol.UnsupportedError, match="forward changes count, so that"):
+        sol.optimize(Counted())(torch.randn(3, 4))
