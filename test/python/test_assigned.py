@@ -90,7 +90,23 @@ def exchanged(m, x):
     return y, x @ m.w
 
 
-FUNCTIONS = [limited, detached, part, view, parameter, loss, longest, clamped, rounded, average]
+def queue(m, x):
+    """MoCo's queue of keys."""
+    keys = x.tanh().detach()
+    logits = x @ m.w @ m.q.clone().detach()
+    with torch.no_grad():
+        m.q[:, 2:5] = keys.t()
+    return logits
+
+
+def scaled(m, x):
+    y = (x @ m.w) * m.q[:3, :6].clone()
+    with torch.no_grad():
+        m.q.mul_(0.5).add_(1)
+    return F.dropout(y.sin(), 0.0, training=True)
+
+
+FUNCTIONS = [limited, detached, part, view, parameter, loss, longest, clamped, rounded, average, queue, scaled]
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -20,6 +20,7 @@ from .hosted import Differs
 from .layout import Layout
 from .same import same
 from .skeleton import model_class
+from .state import overwritten
 from .structure import builder
 from .trace import Traced
 from .training import Gradient, Origin
@@ -148,7 +149,8 @@ class Program:
     def _translated(self, traced: Traced, given: Given) -> Translation:
         copies = self.copies
         tensors = {n: copies[n].holder["copy"] if n in copies else o.tensor for n, o in self.owned.items()}
-        return Translator(traced, self.name, given.leaves, tensors, given.fixed, self.wanted).run()
+        before = overwritten(traced) if self.wanted else frozenset()
+        return Translator(traced, self.name, given.leaves, tensors, given.fixed, self.wanted, before).run()
 
     def admits(self, given: Given, other: Kept | Traced) -> bool:
         """Whether sizes that the trace with symbols does not cover (such as 1) may be those of a call: another trace, of that
@@ -202,6 +204,9 @@ class Program:
                 rows.append((leaf,))
         for _, example in self.hosted.inputs:
             rows.append((numbers.get(len(rows), -1), _spec(example.dtype, example.shape, example.stride())))
+        for tensor in self._before():
+            layout = Layout.of(tensor)
+            rows.append((numbers[len(rows)], _spec(tensor.dtype, layout.shape, layout.strides)))
         if t.random:
             rows.append((numbers[len(rows)], _spec(torch.int64, (), ())))
         params = tuple(self._slot(p) for p in t.params)
@@ -304,12 +309,18 @@ class Program:
         for copy in self.copies.values():
             copy.refresh()
         seed = (places.put(facts.seed, self.device),) if self.translation.random else ()
+        seed = (*self._before(), *seed)
         if not self.hosted.steps:
             return leaves + seed
         if not self.caller.accepts((*leaves, *(example for _, example in self.hosted.inputs), *seed)):
             raise Differs  # before anything is drawn
         hosted = self.hosted.results(self.fetcher(leaves, self.owned, facts), facts)
         return leaves + tuple(t.to(self.device) for t in hosted) + seed
+
+    def _before(self) -> list[torch.Tensor]:
+        """The tensors of the model that a call overwrites, although its backward may need them."""
+        names = self.translation.before
+        return [self.copies[n].holder["copy"] if n in self.copies else self.owned[n].tensor for n in names]
 
     def sources(self, params: Sequence[int], leaves: Sequence[Any]) -> list[torch.Tensor]:
         """The current tensors of the network's parameters (without constants)."""

@@ -105,10 +105,20 @@ def _written(node: Node) -> list[Any]:
     return [storage(n) for n in found if isinstance(n, Node)]
 
 
+def overwritten(traced: Traced) -> frozenset[str]:
+    """The model's real tensors that a call writes: backward may need what was there before."""
+    nodes = [n for n in traced.graph.nodes if n.op == "call_function" and _writes(n.target)]
+    memory = {s for n in nodes for s in _written(n)}
+    rows = [(s.node, s.origin[1]) for s in traced.inputs if s.origin[0] == "param"]
+    return frozenset(
+        str(name) for node, name in rows if storage(node) in memory and node.meta["val"].dtype.is_floating_point
+    )
+
+
 def _writes(target: Any) -> bool:
     """Whether an operator writes elements. (detach_ of a new constant does not.)"""
     schema = getattr(target, "_schema", None)
     return schema is not None and schema.is_mutable and torch.Tag.inplace_view not in target.tags
 
 
-__all__ = ["differs", "rejection"]
+__all__ = ["differs", "overwritten", "rejection"]

@@ -124,7 +124,9 @@ class _Step(torch.autograd.Function):
         outputs, saved = made
         holder = torch.empty(0)
         holder.saved = saved  # type: ignore[attr-defined]
-        kept = [leaves[t.inputs[i].leaf] for i in g.inputs] + [outputs[i] for i in g.outputs]
+        own = range(len(leaves) - t.random - len(t.before), len(leaves) - t.random)  # tensors that the call overwrites
+        given = [t.inputs[i].leaf for i in g.inputs]
+        kept = [leaves[i].clone() if i in own else leaves[i] for i in given] + [outputs[i] for i in g.outputs]
         ctx.save_for_backward(holder, *kept, *program.sources(g.params, leaves))
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(outputs[i] for i in g.user if i not in g.of))

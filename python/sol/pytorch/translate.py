@@ -47,7 +47,7 @@ BIG = 1024  # elements; larger constants are passed like parameters instead of b
 class Input:
     """A tensor among the caller's leaves that the network reads."""
 
-    leaf: int  # its number; behind them come the results of host functions, and then the seed
+    leaf: int  # its number; behind them come the results of host functions, tensors of the model, and then the seed
     layout: Layout
     handle: _core.Tensor
 
@@ -97,6 +97,7 @@ class Translation:
         default_factory=list
     )  # number of a read, and the outputs it follows from
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)  # tensors of the model that are inputs behind the caller's leaves
     random: bool = False  # the last input, after the caller's leaves, is a seed
     leaves: dict[int, Layout] = field(
         default_factory=dict
@@ -140,7 +141,11 @@ class Translator:
         tensors: dict[str, torch.Tensor],
         fixed: frozenset[int],
         wanted: frozenset[tuple[str, Any]] = frozenset(),
+        overwritten: frozenset[str] = frozenset(),
     ) -> None:
+        self.overwritten = (
+            overwritten  # tensors of the model that are inputs, because backward needs what was there before
+        )
         self.fixed = fixed  # leaves that are parameters
         self.wanted = wanted  # leaves and tensors of the model that require a gradient, as in `origin`
         self.enabled = True  # False: within no_grad()
@@ -176,14 +181,17 @@ class Translator:
             self.result.roundings = self.sizes.roundings
         if self.b.seed is not None:
             self.result.random = True
-            behind = len(self.leaves) + len(self.traced.reads.hosted.inputs)
-            self.result.inputs.append(Input(behind, Layout((), (), (), (), True), self.b.seed.handle))
+            self.result.inputs.append(Input(self._behind(), Layout((), (), (), (), True), self.b.seed.handle))
         if self.problems:
             transformed = [p for p in self.problems if p.what == FUNC]  # the others may follow from these
             error = rejection(transformed or self.problems, self.traced.unusual)
             error.unequal = self.unequal  # type: ignore[attr-defined]
             raise error
         return self.result
+
+    def _behind(self) -> int:
+        """The number of the next input behind the caller's leaves and the results of host functions."""
+        return len(self.leaves) + len(self.traced.reads.hosted.inputs) + len(self.result.before)
 
     def _note_unequal(self, e: Exception) -> None:
         """Notes the first two sizes that the network sets and that an operator needs to be equal."""
@@ -259,6 +267,11 @@ class Translator:
             constant = constant.contiguous()
         tensor = self.tensors[name] if constant is None or name in self.tensors else constant
         layout = Layout.of(tensor)
+        if name in self.overwritten and not tracked:
+            handle = self.graph.input(node.name, *_physical(val.dtype, layout))
+            self.result.inputs.append(Input(self._behind(), layout, handle))
+            self.result.before.append(name)
+            return self._arrange(handle, layout, tracked)
         handle = self.graph.param(name, *_physical(tensor.dtype if half else val.dtype, layout))
         self.result.params.append(Parameter(name, None if name in self.tensors else constant, layout, handle))
         return self._arrange(handle, layout, tracked)
