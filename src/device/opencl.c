@@ -114,12 +114,23 @@ static uint64_t number(const struct found *f, uint32_t what)
     return x;
 }
 
+static bool is_option(const struct sol_host *host, const char *name, const char *value)
+{
+    char wanted[8] = "";
+    host->option(host->user, name, wanted, sizeof wanted);
+    return !strcmp(wanted, value);
+}
+
 /* Does the device compute in float64? The option opencl.fp64=0 says that it does not. */
 static bool has_f64(const struct found *f, const struct sol_host *host)
 {
-    char wanted[8] = "";
-    host->option(host->user, "opencl.fp64", wanted, sizeof wanted);
-    return strcmp(wanted, "0") != 0 && number(f, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
+    return !is_option(host, "opencl.fp64", "0") && number(f, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
+}
+
+/* Do the items of a group take turns? The option opencl.card=1 says that they do not. */
+static bool is_processor(const struct found *f, const struct sol_host *host)
+{
+    return !is_option(host, "opencl.card", "1") && number(f, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU;
 }
 
 static void describe(const struct found *f, const struct sol_host *host, struct sol_device_info *out)
@@ -155,8 +166,8 @@ static sol_status opencl_info(const struct sol_device_type *type, const struct s
     describe(&f, host, out_info);
     out_info->memory = (int64_t)number(&f, CL_DEVICE_GLOBAL_MEM_SIZE);
     out_info->cores = (int32_t)number(&f, CL_DEVICE_MAX_COMPUTE_UNITS);
-    const bool cpu = number(&f, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU;
-    out_info->lanes = cpu ? MAX(1, (int32_t)number(&f, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT)) : OTHER_LANES;
+    out_info->lanes =
+        is_processor(&f, host) ? MAX(1, (int32_t)number(&f, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT)) : OTHER_LANES;
     out_info->group_items = (int32_t)number(&f, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     out_info->group_bytes = (int64_t)number(&f, CL_DEVICE_LOCAL_MEM_SIZE);
     out_info->clock = (int32_t)number(&f, CL_DEVICE_MAX_CLOCK_FREQUENCY);

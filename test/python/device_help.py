@@ -221,3 +221,69 @@ def check_equal(function, *args):
     got, want = sol.optimize(function)(*args), function(*args)
     for y, z in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, want)), strict=True):
         assert torch.equal(y, z)
+
+
+class Attention(nn.Module):
+    def __init__(self, causal):
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q, k, v, *mask):
+        grouped = q.shape[1] != k.shape[1]
+        attend = nn.functional.scaled_dot_product_attention
+        return attend(q, k, v, *mask, is_causal=self.causal, enable_gqa=grouped)
+
+
+# kind; batch, heads, and those of keys; queries, keys; elements of a key, of a value
+ATTENTION = [
+    ("plain", 2, 4, 4, 130, 65, 64, 64),
+    ("causal", 1, 2, 2, 130, 130, 64, 64),
+    ("plain", 1, 4, 2, 7, 3, 20, 20),
+    ("float", 1, 2, 2, 65, 130, 80, 80),
+    ("bool", 2, 2, 1, 1, 65, 64, 64),
+    ("causal", 1, 2, 2, 65, 65, 20, 80),
+    ("bool", 1, 2, 2, 40, 33, 128, 21),
+    ("plain", 1, 1, 1, 33, 70, 120, 120),
+]
+
+
+def attention_inputs(kind, dtype, b, h, shared, t, s, d, e):
+    torch.manual_seed(5)
+    given = [torch.randn(x, dtype=dtype) for x in ((b, h, t, d), (b, shared, s, d), (b, shared, s, e))]
+    if kind == "float":
+        given.append(torch.randn(t, s, dtype=dtype))
+    if kind == "bool":
+        given.append((torch.rand(t, s) > 0.4) | (torch.arange(s) == s // 2))
+    return given
+
+
+def solvers(optimized, given):
+    """Those of a call's kernels."""
+    return [k.solver.split()[0] for k in sol.profile(optimized, *given, runs=1).kernels]
+
+
+def check_attention(case, dtype):
+    """Against float64. Returns the solvers of the kernels."""
+    model, given = Attention(case[0] == "causal"), attention_inputs(case[0], dtype, *case[1:])
+    sol.config["solver"] = "attention_simt"
+    optimized = sol.optimize(model, *given)
+    want = model(*(x.double() if x.is_floating_point() else x for x in given))
+    assert difference(optimized(*given), want) < (1e-5 if dtype == torch.float32 else 1e-13)
+    return solvers(optimized, given)
+
+
+def check_attention_gradient(case, dtype):
+    """The same for the gradients of queries, keys and values."""
+    model, given = Attention(case[0] == "causal"), attention_inputs(case[0], dtype, *case[1:])
+    exact = [x.double() if x.is_floating_point() else x for x in given]
+    sol.config["solver"] = "attention_grad_simt"
+    optimized = sol.optimize(model, *given)
+    for x in (*given[:3], *exact[:3]):
+        x.requires_grad_()
+    got, want = optimized(*given), model(*exact)
+    weights = torch.rand(want.shape, dtype=torch.float64) - 0.5
+    (want * weights).sum().backward()
+    (got * weights.to(dtype)).sum().backward()
+    for x, y in zip(given[:3], exact[:3], strict=True):
+        assert difference(x.grad, y.grad) < (2e-5 if dtype == torch.float32 else 1e-13)
+    return solvers(optimized, given)

@@ -15,8 +15,13 @@ import pytest
 import sol
 import torch
 from device_help import (
+    ATTENTION,
     NETWORKS,
     SOURCES,
+    Attention,
+    attention_inputs,
+    check_attention,
+    check_attention_gradient,
     check_bad_data,
     check_embedding,
     check_inference,
@@ -151,50 +156,10 @@ def test_cublas_is_listed_or_not():
 # -- attention
 
 
-class Attention(torch.nn.Module):
-    def __init__(self, causal):
-        super().__init__()
-        self.causal = causal
-
-    def forward(self, q, k, v, *mask):
-        grouped = q.shape[1] != k.shape[1]
-        attend = torch.nn.functional.scaled_dot_product_attention
-        return attend(q, k, v, *mask, is_causal=self.causal, enable_gqa=grouped)
-
-
-# kind; batch, heads, and those of keys; queries, keys; elements of a key, of a value
-ATTENTION = [
-    ("plain", 2, 4, 4, 130, 65, 64, 64),
-    ("causal", 1, 2, 2, 130, 130, 64, 64),
-    ("plain", 1, 4, 2, 7, 3, 20, 20),
-    ("float", 1, 2, 2, 65, 130, 80, 80),
-    ("bool", 2, 2, 1, 1, 65, 64, 64),
-    ("causal", 1, 2, 2, 65, 65, 20, 80),
-    ("bool", 1, 2, 2, 40, 33, 128, 21),
-    ("plain", 1, 1, 1, 33, 70, 120, 120),
-]
-
-
-def attention_inputs(kind, dtype, b, h, shared, t, s, d, e):
-    torch.manual_seed(5)
-    given = [torch.randn(x, dtype=dtype) for x in ((b, h, t, d), (b, shared, s, d), (b, shared, s, e))]
-    if kind == "float":
-        given.append(torch.randn(t, s, dtype=dtype))
-    if kind == "bool":
-        given.append((torch.rand(t, s) > 0.4) | (torch.arange(s) == s // 2))
-    return given
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("case", ATTENTION, ids=lambda c: "-".join(map(str, c)))
 def test_attention(case, dtype):
-    model, given = Attention(case[0] == "causal"), attention_inputs(case[0], dtype, *case[1:])
-    sol.config["solver"] = "attention_simt"
-    optimized = sol.optimize(model, *given)
-    want = model(*(x.double() if x.is_floating_point() else x for x in given))
-    assert difference(optimized(*given), want) < (1e-5 if dtype == torch.float32 else 1e-13)
-    kernels = sol.profile(optimized, *given, runs=1).kernels
-    assert [k.solver.split()[0] for k in kernels] == ["attention_simt"]
+    assert check_attention(case, dtype) == ["attention_simt"]
 
 
 @pytest.mark.parametrize("kind", ["plain", "causal", "bool"])
@@ -221,20 +186,7 @@ def test_attention_trains(kind):
 def test_attention_gradient(case, dtype, monkeypatch):
     """One kernel computes all three gradients, if there are several queries."""
     monkeypatch.setenv("SOL_CUDA_DOUBLE", "delay=50,shared=232448")
-    model, given = Attention(case[0] == "causal"), attention_inputs(case[0], dtype, *case[1:])
-    exact = [x.double() if x.is_floating_point() else x for x in given]
-    sol.config["solver"] = "attention_grad_simt"
-    optimized = sol.optimize(model, *given)
-    for x in (*given[:3], *exact[:3]):
-        x.requires_grad_()
-    got, want = optimized(*given), model(*exact)
-    weights = torch.rand(want.shape, dtype=torch.float64) - 0.5
-    (want * weights).sum().backward()
-    (got * weights.to(dtype)).sum().backward()
-    for x, y in zip(given[:3], exact[:3], strict=True):
-        assert difference(x.grad, y.grad) < (2e-5 if dtype == torch.float32 else 1e-13)
-    kernels = sol.profile(optimized, *given, runs=1).kernels
-    assert ("attention_grad_simt" in {k.solver.split()[0] for k in kernels}) == (case[4] > 1)
+    assert ("attention_grad_simt" in check_attention_gradient(case, dtype)) == (case[4] > 1)
 
 
 class Masked(torch.nn.Module):

@@ -14,7 +14,10 @@ import pytest
 import sol
 import torch
 from device_help import (
+    ATTENTION,
     SOURCES,
+    check_attention,
+    check_attention_gradient,
     check_bad_data,
     check_embedding,
     check_inference,
@@ -38,6 +41,7 @@ def opencl(request):
     sol.device.set("opencl", request.param)
     yield
     sol.config["device::options"] = ""
+    sol.config["solver"] = "auto"
 
 
 @pytest.mark.parametrize("name", some("blocks", "transformer", "lstm"))
@@ -126,6 +130,24 @@ def test_writes_by_index(n):
 @pytest.mark.parametrize("n", [1025, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 9000))])
 def test_sorting(n):
     check_sorting(n)
+
+
+@pytest.mark.parametrize("options", ["opencl.card=1", "opencl.card=1,opencl.fp64=0"])
+@pytest.mark.parametrize(
+    "case", [ATTENTION[5], *(pytest.param(c, marks=pytest.mark.slow) for c in ATTENTION if c != ATTENTION[5])]
+)
+def test_attention_of_cards(case, options):
+    """The kernels of attention and of its gradient, which are those of graphics cards."""
+    sol.config["device::options"] = options
+    assert check_attention(case, torch.float32) == ["attention_simt"]
+    assert ("attention_grad_simt" in check_attention_gradient(case, torch.float32)) == (case[4] > 1)
+
+
+@pytest.mark.parametrize("name", some("transformer"))
+def test_training_as_a_card(name, torchvision):
+    """The text for graphics cards, which this device compiles and runs as well."""
+    sol.config["device::options"] = "opencl.card=1"
+    check_training(name, torchvision)
 
 
 def test_the_last_write_counts():
