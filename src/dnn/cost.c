@@ -172,12 +172,15 @@ static double cold(const struct target *t, double bytes)
     return bytes / (from_memory(t, bytes) ? t->dram_rate : t->l3_rate) / constants.memory;
 }
 
-/* The ns of writing results that no cache holds; each line is read first. It counts where sizes vary, where a kernel is
- * compared with those of other solvers at sizes that leave nothing else to do. */
-static double far_results(const struct target *t, const struct problem *p)
+/* The ns of writing results; each line is read first. It counts where sizes vary, where a kernel is compared with those
+ * of other solvers at sizes that leave nothing else to do: results that no cache holds, and those of short sums. */
+static double writing(const struct target *t, const struct problem *p)
 {
     const double bytes = (double)problem_about(p, p->batch | p->m | p->n) * p->bytes;
-    return p->varies && from_memory(t, bytes) ? 2 * bytes / t->dram_rate : 0;
+    if (!p->varies) return 0;
+    if (from_memory(t, bytes)) return 2 * bytes / t->dram_rate;
+    if (size_varies(problem_size(p, p->batch | p->m | p->n))) return 0;
+    return 2 * bytes / (bytes > (double)t->l2 * t->cores ? t->l3_rate : t->l2_rate);
 }
 
 /* The ns of reading an input that the layer before cannot have left in L2: parameters, which are there as little as
@@ -310,7 +313,7 @@ static double weights_ns(const struct weights *sized)
     const double held = (double)((w->sums + (w->winograd ? w->a.size + w->b.size : 0)) * w->p.bytes);
     const double moved = 2 * (double)w->sums * w->p.bytes * (double)w->nchunk * (double)(tasks / w->ngroup);
     const bool far = held * t->cores > (double)t->l3;
-    memory += far_results(t, &w->p);
+    memory += writing(t, &w->p);
     memory += moved / (far ? t->dram_rate : held > room(t) ? t->l3_rate : t->l2_rate);
     /* A packed block of b is read for every panel of a. Reads from L2 are hidden. */
     const double packed = w->winograd ? 0 : (double)(w->b.size * w->b.block * w->p.bytes);
@@ -400,7 +403,7 @@ static double blocking_ns(const struct blocking *sized)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = weight_bytes(b);
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
-    const double memory = cold(t, weights) + far_input(t, b->p) + far_results(t, b->p) + again + reading_a(b);
+    const double memory = cold(t, weights) + far_input(t, b->p) + writing(t, b->p) + again + reading_a(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            late(b, weights) + KERNEL_STEP_NS;
 }
