@@ -191,3 +191,30 @@ def test_sums_of_exponentials_with_infinities():
 def test_sizes_of_zero_are_not_wildcards():
     x, y = torch.zeros(0, 5), torch.zeros(5, 5, 0)
     assert torch.equal(sol.optimize(torch.matmul, y, x)(y, x), torch.zeros(5, 5, 5))
+
+
+def test_in_place_operators_whose_overloads_have_other_names():
+    """aten.floor_divide_.Tensor is aten.floor_divide.default in place, aten.pow_.Tensor aten.pow.Tensor_Tensor."""
+
+    def f(x, y):
+        a, b = x * 4, x.abs() + 1
+        a //= 2
+        b **= y
+        return a, b, (x * 1).ldexp_(y.int())
+
+    x, y = torch.linspace(-3, 3, 12).view(3, 4), torch.full((4,), 2.0)
+    for got, expected in zip(sol.optimize(f, x, y)(x, y), f(x, y), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("f", [torch.maximum, torch.minimum])
+def test_gradients_of_maxima_with_nan(f):
+    """As in PyTorch, both operands have the gradient where one is NaN."""
+    nan, gradients = float("nan"), []
+    for g in (sol.optimize(f, torch.empty(4, requires_grad=True), torch.empty(4, requires_grad=True)), f):
+        x = torch.tensor([nan, 1, 2, 3], requires_grad=True)
+        y = torch.tensor([1, nan, 2, 4], requires_grad=True)
+        g(x, y).backward(torch.ones(4))
+        gradients.append((x.grad, y.grad))
+    for got, expected in zip(*gradients, strict=True):
+        assert torch.equal(got, expected)

@@ -7,6 +7,7 @@ So no attribute is ever dropped silently. Arguments in IGNORED never change a re
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 from collections.abc import Callable
@@ -186,11 +187,26 @@ def without_out(target: Any) -> Any:
     return None
 
 
+@functools.cache
+def _alike(name: str, other: str) -> str:
+    """The out-of-place overload with the arguments of an in-place one, where their names differ: aten.pow_.Tensor ->
+    aten.pow.Tensor_Tensor."""
+    found = [getattr(torch.ops.aten, n.split(".")[1], None) for n in (name, other)]
+    if None in found or not name.startswith("aten.") or name.split(".")[2] not in found[0].overloads():
+        return other
+    given, *rest = (
+        [(o, [(a.name, str(a.type)) for a in getattr(packet, o)._schema.arguments]) for o in packet.overloads()]
+        for packet in found
+    )
+    own = dict(given)[name.split(".")[2]]
+    return next((f"{other.rpartition('.')[0]}.{o}" for o, arguments in rest[0] if arguments == own), other)
+
+
 def find(name: str) -> Any:
     """The entry of an overload, in-place or not."""
     row = OPERATORS.get(name)
     if row is None and (other := out_of_place(name)):
-        row = OPERATORS.get(other)
+        row = OPERATORS.get(other) or OPERATORS.get(_alike(name, other))
     if row is None and not name.startswith("aten."):
         from ..outside import registered  # needs this table
 
