@@ -191,15 +191,18 @@ def without_out(target: Any) -> Any:
 def _alike(name: str, other: str) -> str:
     """The out-of-place overload with the arguments of an in-place one, where their names differ: aten.pow_.Tensor ->
     aten.pow.Tensor_Tensor."""
-    found = [getattr(torch.ops.aten, n.split(".")[1], None) for n in (name, other)]
-    if None in found or not name.startswith("aten.") or name.split(".")[2] not in found[0].overloads():
+    overload = name.split(".")[2]
+    written, plain = (getattr(torch.ops.aten, n.split(".")[1], None) for n in (name, other))
+    if written is None or plain is None or not name.startswith("aten.") or overload not in written.overloads():
         return other
-    given, *rest = (
-        [(o, [(a.name, str(a.type)) for a in getattr(packet, o)._schema.arguments]) for o in packet.overloads()]
-        for packet in found
-    )
-    own = dict(given)[name.split(".")[2]]
-    return next((f"{other.rpartition('.')[0]}.{o}" for o, arguments in rest[0] if arguments == own), other)
+    own = _arguments(written, overload)
+    found = next((o for o in plain.overloads() if _arguments(plain, o) == own), overload)
+    return f"{other.rpartition('.')[0]}.{found}"
+
+
+def _arguments(packet: Any, overload: str) -> list[tuple[str, str]]:
+    """Names and types."""
+    return [(a.name, str(a.type)) for a in getattr(packet, overload)._schema.arguments]
 
 
 def find(name: str) -> Any:
