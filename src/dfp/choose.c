@@ -345,7 +345,8 @@ static void see_border(void *user, int32_t node)
         const int64_t n = b->d->loops->tensors.at[e->tensor].shape[d];
         if (!(ex_ivars(b->d->loops, i) >> b->ivar & 1)) continue;
         const bool known = expr_bounds(&b->d->p, i, &low, &high);
-        add_test(b, known && size_le(0, low) && size_lt(high, n) ? 1 : -1);
+        const bool outside = known && (size_lt(high, 0) || size_le(n, low));
+        add_test(b, outside ? 0 : known && size_le(0, low) && size_lt(high, n) ? 1 : -1);
     }
 }
 
@@ -434,25 +435,26 @@ static void proven_interior(struct dfp *d, const struct loops_stmt *s, int n, st
     if (!out->known || !b.known || out->low == SIZE_BAD || out->high == SIZE_BAD) out->low = out->high = 0;
 }
 
-/* The longest range, for a size that is known, in which every test is decided in the same way. */
+/* The longest range between *out_low and *out_high, for a size that is known, in which every test is decided in the
+ * same way. */
 static void known_interior(struct dfp *d, const struct loops_stmt *s, int n, const struct borders *how,
                            int64_t *out_low, int64_t *out_high)
 {
     const int ivar = how->ivar;
-    const int64_t size = d->loops->ivars.at[ivar].size;
     const struct print_ivar old = d->ivars[ivar];
     uint64_t bits = 0;
-    int64_t start = 0;
-    *out_low = *out_high = 0;
-    for (int64_t u = 0; u < size; u++) {
+    const int64_t begin = *out_low, end = *out_high;
+    int64_t start = begin;
+    *out_low = *out_high = begin;
+    for (int64_t u = begin; u < end; u++) {
         struct borders b = *how;
         d->ivars[ivar] = (struct print_ivar){true, NULL, u, u, u};
         for (int i = 0; i < n; i++) ex_walk(d->loops, s[i].value, see_border, &b);
         if (!b.known || b.bits != bits) start = b.known ? u : u + 1;
         bits = b.bits;
         if (b.known && u + 1 - start > *out_high - *out_low) *out_low = start, *out_high = u + 1;
-        if (!u && !b.any) { /* no test contains the index variable */
-            *out_high = size;
+        if (u == begin && !b.any) { /* no test contains the index variable */
+            *out_high = end;
             break;
         }
     }
@@ -470,8 +472,39 @@ void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, in
         *out_high = all.high;
         return;
     }
+    *out_low = 0, *out_high = size;
     if (b.cases) known_interior(d, s, n, &b, out_low, out_high);
     if (b.cases && 4 * (*out_high - *out_low) >= 3 * size) return;
     b.cases = false; /* too much would be done without vectors */
+    *out_low = 0, *out_high = size;
     known_interior(d, s, n, &b, out_low, out_high);
+}
+
+/* Adds the ranges of at least a vector between low and high, first to last. More than DFP_PARTS: counts them. */
+static void add_parts(struct dfp *d, const struct loops_stmt *s, int n, const struct borders *how,
+                      struct dfp_parts *out, struct dfp_part in)
+{
+    struct dfp_part part = in;
+    if (in.high - in.low < d->lanes || out->n > DFP_PARTS) return;
+    known_interior(d, s, n, how, &part.low, &part.high);
+    if (part.high - part.low < d->lanes) return;
+    add_parts(d, s, n, how, out, (struct dfp_part){in.low, part.low});
+    if (out->n < DFP_PARTS) out->at[out->n] = part;
+    out->n++;
+    add_parts(d, s, n, how, out, (struct dfp_part){part.high, in.high});
+}
+
+struct dfp_parts dfp_parts(struct dfp *d, const struct loops_stmt *s, int n, int ivar)
+{
+    const int64_t size = d->loops->ivars.at[ivar].size;
+    struct dfp_parts parts = {0};
+    const struct borders b = {.d = d, .ivar = ivar, .known = true};
+    dfp_interior(d, s, n, ivar, &parts.at[0].low, &parts.at[0].high);
+    const int64_t inside = size_sub(parts.at[0].high, parts.at[0].low);
+    if (inside != size && !size_varies(size) && 4 * inside < 3 * size)
+        add_parts(d, s, n, &b, &parts, (struct dfp_part){0, size});
+    if (parts.n && parts.n <= DFP_PARTS) return parts;
+    if (parts.n) dfp_interior(d, s, n, ivar, &parts.at[0].low, &parts.at[0].high);
+    parts.n = inside != size && size_hint(inside) >= d->lanes;
+    return parts;
 }

@@ -9,6 +9,7 @@ enum { DFP_TILE = 0, DFP_TASK = 1 }; /* points of a register tile, 0: the usual;
 #define DFP_POINTS 16
 #define DFP_LEAST_LANES 2 /* of the shortest vectors in a range that is shorter than a full one */
 #define DFP_BESIDE 8      /* reductions of one loop, at most */
+#define DFP_PARTS 6       /* of a vector loop, at most */
 #define DFP_MAX_PACKS 3   /* packed operands, at most */
 struct dfp_load {
     const char *text, *name;
@@ -67,8 +68,18 @@ int dfp_block_ivar(struct dfp *d, const struct print_group *g);
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points);
 
 /* The longest range of an index variable in which all guards of n statements that contain it hold, and all reads are
- * inside their tensors. Both are sizes; *out_high may be below *out_low. */
+ * inside their tensors; or, if the size is known, in which each of these tests has one result. Both are sizes;
+ * *out_high may be below *out_low. */
 void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, int64_t *out_low, int64_t *out_high);
+/* The ranges of a vector index variable, at least a vector long and in order, in which that is so: the longest, and,
+ * where it leaves much, such as in what joins tensors, all others. 0: there is none, or nothing is outside of it. */
+struct dfp_parts {
+    int n;
+    struct dfp_part {
+        int64_t low, high;
+    } at[DFP_PARTS];
+};
+struct dfp_parts dfp_parts(struct dfp *d, const struct loops_stmt *s, int n, int ivar);
 
 /* lanes.c: statements that run along a vector index variable of their results */
 typedef void (*dfp_body)(struct dfp *d, void *user);

@@ -334,16 +334,19 @@ const char *dfp_end(struct dfp *d, const char *text)
     return name;
 }
 
-/* The scalars at a border, then what is between the borders. */
-static void with_borders(struct dfp *d, const struct walk *all, int64_t first, int64_t last)
+/* Scalars up to `end`. */
+static void scalars(struct dfp *d, const struct walk *all, int64_t end)
 {
-    const char *high = all->loop->high;
     struct walk w = *all;
-    if (first) {
-        w.end = SAY(d, "@sol_min_i64(%s, %" PRId64 ")", high, first);
-        one_width(d, &w, 1, 1, REPEATED, NULL);
-    }
-    w = (struct walk){all->loop, first, last, SAY(d, "@sol_min_i64(%s, %" PRId64 ")", high, last)};
+    w.end = SAY(d, "@sol_min_i64(%s, %" PRId64 ")", all->loop->high, end);
+    one_width(d, &w, 1, 1, REPEATED, NULL);
+}
+
+/* The vectors between two borders. */
+static void between(struct dfp *d, const struct walk *all, const struct dfp_part *part)
+{
+    struct walk w = {all->loop, part->low, part->high,
+                     SAY(d, "@sol_min_i64(%s, %" PRId64 ")", all->loop->high, part->high)};
     if (size_varies(all->high)) {
         const char *start = expr_name(&d->p);
         text_line(d->p.out, "const int64_t %s = %s;", start, d->loops->ivars.at[all->loop->ivar].name);
@@ -353,7 +356,19 @@ static void with_borders(struct dfp *d, const struct walk *all, int64_t first, i
         if (all->loop->points > 1) one_width(d, &w, d->lanes, all->loop->points, REPEATED, NULL);
         one_width(d, &w, d->lanes, 1, REPEATED, NULL);
     }
-    one_width(d, all, 1, 1, REPEATED, NULL);
+}
+
+/* Scalars at borders, vectors between them. */
+static void with_borders(struct dfp *d, const struct walk *all, const struct dfp_parts *parts)
+{
+    int64_t done = 0;
+    for (int i = 0; i < parts->n; i++) {
+        const struct dfp_part *part = &parts->at[i];
+        if (part->low != done) scalars(d, all, part->low);
+        between(d, all, part);
+        done = parts->n > 1 && (part->high - part->low) % d->lanes ? -1 : part->high;
+    }
+    if (parts->n == 1 || done != all->high) one_width(d, all, 1, 1, REPEATED, NULL);
 }
 
 void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop)
@@ -362,18 +377,16 @@ void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop)
     struct dfp_loop own = *loop;
     if (size_varies(size)) own.high = dfp_end(d, loop->high);
     const struct walk all = {&own, 0, size, own.high};
-    int64_t first, last;
     d->p.vector_ivar = loop->ivar;
     if (d->items) {
         one_width(d, &all, 1, 1, ITEMS, NULL);
         d->p.vector_ivar = -1;
         return;
     }
-    dfp_interior(d, loop->stmts, loop->n, loop->ivar, &first, &last);
-    const int64_t inside = size_sub(last, first);
+    const struct dfp_parts parts = dfp_parts(d, loop->stmts, loop->n, loop->ivar);
     text_line(d->p.out, "int64_t %s = %s;", d->loops->ivars.at[loop->ivar].name, loop->low);
-    if (inside != size && size_hint(inside) >= d->lanes)
-        with_borders(d, &all, first, last);
+    if (parts.n)
+        with_borders(d, &all, &parts);
     else if (size_varies(size))
         any_length(d, &all, loop->low);
     else

@@ -286,6 +286,18 @@ static bool test_varies(const struct print_expr *p, const struct ex *read)
     return false;
 }
 
+/* Is the index list outside its tensor for all values of the index variables? */
+static bool is_outside(const struct print_expr *p, const struct ex *read)
+{
+    int64_t low, high;
+    int d = 0;
+    for (int32_t i = read->a; i; i = print_ex(p, i)->next, d++)
+        if (expr_bounds(p, i, &low, &high) &&
+            (size_lt(high, 0) || size_le(p->loops->tensors.at[read->tensor].shape[d], low)))
+            return true;
+    return false;
+}
+
 /* The test that an index list is inside its tensor; NULL: always. */
 static const char *inside(struct print_expr *p, const struct ex *read)
 {
@@ -493,6 +505,7 @@ const char *expr_read(struct print_expr *p, int32_t node, enum compute k)
     const struct ex e = *print_ex(p, node);
     const int lanes = p->lanes;
     if (!e.b) return loaded(p, node, k);
+    if (is_outside(p, &e)) return expr_value(p, e.b, k);
     if (lanes > 1 && (test_varies(p, &e) || (!p->read && expr_lane_step(p, e.tensor, e.a) < 0))) {
         const char *vector = gathered(p, &e, k);
         return vector ? vector : expr_lanes(p, node, k);
