@@ -224,6 +224,7 @@ static void limits_are_rejected(void **state)
     rejected("Windows", "6", 3, (struct opdef_attr[]){INTS(axis, 0), INTS(n, 7), INTS(s, 1)}, "no window");
     rejected("Resize", "0", 1, (struct opdef_attr[]){INTS(size, 3)}, "cannot make");
     rejected("TopK", "4", 1, (struct opdef_attr[]){INTS(k, 5)}, "expected 0 to 4");
+    rejected("TopK", "4", 2, (struct opdef_attr[]){INTS(k, 2), INTS(first, 3)}, "k: expected 0 to 1, got 2");
     rejected("Slice", "4", 4, (struct opdef_attr[]){INTS(axes, 0), INTS(start, 0), INTS(end, 4), INTS(step, 0)},
              "step");
     rejected("TopK", "4", 2, (struct opdef_attr[]){INTS(k, 1, 2), INTS(axis, 0)}, "k: expected one value, got 2");

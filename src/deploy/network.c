@@ -128,6 +128,7 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
         text_put(t, "    .kind = &%s, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .skip = %d,\n",
                  a.kind->name, a.type, a.bytes, a.nin, a.down, a.mode, a.skip);
         if (a.uniform) text_put(t, "    .uniform = 1,\n");
+        if (a.first) text_put(t, "    .first = %s,\n", quantity_text(q, a.first));
         text_put(t, "    .outer = %s, .n = %s, .inner = %s, .keep = %s, .elements = %s,\n", quantity_text(q, a.outer),
                  quantity_text(q, a.n), quantity_text(q, a.inner), quantity_text(q, a.keep),
                  quantity_text(q, a.elements));

@@ -195,11 +195,15 @@ OPAQUE_DESCRIBE(describe_sort)
 OPAQUE_SHAPE(shape_topk)
 {
     int axis;
-    int64_t k = attrs_int(attrs, "k", 0, 1);
+    int64_t k = attrs_int(attrs, "k", 0, 1), first = attrs_int(attrs, "first", 0, 0);
     (void)nin;
     TRY(sortable(arena_ctx(a), def->name, in));
     TRY(axis_attr(arena_ctx(a), def, attrs, "axis", MAX(in->ndim, 1), &axis));
     int64_t n = in->ndim ? in->shape[axis] : 1;
+    if (first < 0 || !size_le(first, n))
+        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "TopK: first: expected 0 to %lld, got %lld", (long long)n,
+                        (long long)first);
+    n = size_sub(n, first);
     if (k < 0 || !size_le(k, n))
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "TopK: k: expected 0 to %lld, got %lld%s", (long long)n,
                         (long long)k, size_varies(n) ? "; give the dimension a least size" : "");
@@ -217,4 +221,5 @@ OPAQUE_DESCRIBE(describe_topk)
     (void)a;
     describe_lines(l, attrs_int(&l->attrs, "axis", 0, -1), attrs_int(&l->attrs, "k", 0, 1),
                    attrs_int(&l->attrs, "largest", 0, 1) != 0, out);
+    out->first = attrs_int(&l->attrs, "first", 0, 0);
 }

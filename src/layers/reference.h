@@ -45,10 +45,10 @@ struct reference {
     const struct reference_kind *kind;
     int32_t type, bytes; /* of input 0's elements */
     int32_t nin;         /* inputs; outputs follow them */
-    /* SORT: lines of n elements with `inner` others in between; of each the first `keep` are written: values, and their
-     * positions as int64_t. Stable; NaN is the largest. */
+    /* SORT: lines of n elements with `inner` others in between; of each `keep` are written, from the one with number
+     * `first` in their order on: values, and their positions as int64_t. Stable; NaN is the largest. */
     int32_t down;
-    int64_t outer, n, inner, keep;
+    int64_t outer, n, inner, keep, first;
     /* NONZERO: the positions in an array of `shape` that are not zero; `keep` of them have room. */
     /* UNIQUE: n rows of `inner` elements; `keep` different ones have room. option: they are sorted; check: NaN equals
      * NaN. */

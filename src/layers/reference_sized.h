@@ -23,7 +23,8 @@ static inline const struct reference *reference_at(const struct reference *from,
 {
     struct reference *r = &to->what;
     *r = *from;
-    int64_t *const number[] = {&r->outer, &r->n, &r->inner, &r->keep, &r->elements, &r->rows, &r->cols, &r->rhs};
+    int64_t *const number[] = {&r->outer,    &r->n,    &r->inner, &r->keep, &r->first,
+                               &r->elements, &r->rows, &r->cols,  &r->rhs};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) reference_values(1, number[i], value, of);
     reference_values(r->ndim, r->shape, value, of);
     reference_values(r->ndim, r->from, value, of);

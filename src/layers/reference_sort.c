@@ -97,52 +97,103 @@ static const struct item *sort_by_digits(struct item *a, struct item *b, int64_t
     return a;
 }
 
+static bool is_wide(const struct reference *a)
+{
+    return a->type == REFERENCE_U64 || a->type == REFERENCE_I64 || a->type == REFERENCE_F64;
+}
+
 /* Sorts stably. */
 static const struct item *sort(const struct reference *a, struct item *items, struct item *room, int64_t n)
 {
     enum { FEW = 64 };
-    const bool wide = a->type == REFERENCE_U64 || a->type == REFERENCE_I64 || a->type == REFERENCE_F64;
-    if (n < FEW || wide) return sort_by_merging(items, room, n);
+    if (n < FEW || is_wide(a)) return sort_by_merging(items, room, n);
     return sort_by_digits(items, room, n, a->type == REFERENCE_U32 ? 0 : UINT32_C(1) << 31);
 }
 
 /* From j on, the next element that may be before the element `last` in the order; a NaN may be anywhere. */
+#define SKIP(behind)                                                  \
+    for (; a->inner == 1 && j + BLOCK <= a->n; j += BLOCK) {          \
+        int all = 1;                                                  \
+        for (int b = 0; b < BLOCK; b++) all &= x[j + b] behind limit; \
+        if (!all) break;                                              \
+    }                                                                 \
+    while (j < a->n && x[j * a->inner] behind limit) j++;
 #define NEXT(type)                                                           \
     {                                                                        \
         const type *x = (const type *)in + from, limit = x[last * a->inner]; \
-        if (a->down)                                                         \
-            while (j < a->n && x[j * a->inner] <= limit) j++;                \
-        else                                                                 \
-            while (j < a->n && x[j * a->inner] >= limit) j++;                \
+        if (a->down) {                                                       \
+            SKIP(<=)                                                         \
+        } else {                                                             \
+            SKIP(>=)                                                         \
+        }                                                                    \
         return j;                                                            \
     }
 static int64_t next_before(const struct reference *a, const char *in, int64_t from, int64_t j, int64_t last)
 {
+    enum { BLOCK = 16 };
     if (a->type == REFERENCE_F32) NEXT(float);
     if (a->type == REFERENCE_F64) NEXT(double);
     return j;
 }
 
-/* The first `keep` items of a line, sorted. A buffer that is full is sorted and cut to `keep` items; from then on items
- * that are not before the last of them are dropped as they are read. Reading goes forward, so that stays stable. */
+/* The item with a number in the stable order: digit by digit of the keys, the items with the digit of the wanted one.
+ */
+static const struct item *item_number(const struct reference *a, struct item *items, struct item *room, int64_t number)
+{
+    enum { BITS = 8, DIGITS = 1 << BITS, FEW = 16 };
+    const bool wide = is_wide(a);
+    const uint64_t flip = wide ? (uint64_t)1 << 63 : a->type == REFERENCE_U32 ? 0 : (uint64_t)1 << 31;
+    int64_t n = a->n;
+    for (int shift = (wide ? 64 : 32) - BITS; shift >= 0 && n > FEW; shift -= BITS) {
+#define DIGIT(item) ((((uint64_t)(item).key ^ flip) >> shift) & (DIGITS - 1))
+        int64_t count[DIGITS] = {0}, m = 0;
+        uint64_t digit = 0;
+        for (int64_t i = 0; i < n; i++) count[DIGIT(items[i])]++;
+        for (; number >= count[digit]; digit++) number -= count[digit];
+        for (int64_t i = 0; i < n; i++) {
+            room[m] = items[i];
+            m += DIGIT(items[i]) == digit;
+        }
+#undef DIGIT
+        struct item *const swap = items;
+        items = room;
+        room = swap;
+        n = m;
+    }
+    insert(items, n);
+    return items + number;
+}
+
+/* The first items of a line, up to those that are wanted, sorted. A buffer that is full is sorted and cut to as many;
+ * from then on items that are not before the last of them are dropped as they are read. Reading goes forward, so that
+ * stays stable. */
 static const struct item *first_items(const struct reference *a, const char *in, int64_t from, struct item *items)
 {
     enum { LEAST = 32 };
-    const int64_t enough = a->keep < LEAST / 4 ? LEAST : 4 * a->keep, room = enough < a->n / 2 ? enough : a->n;
+    const int64_t keep = a->first + a->keep;
+    const int64_t enough = keep < LEAST / 4 ? LEAST : 4 * keep, room = enough < a->n / 2 ? enough : a->n;
     int64_t n = 0;
     bool cut = false;
     for (int64_t j = 0; j < a->n; j++) {
-        if (cut && (j = next_before(a, in, from, j, items[a->keep - 1].at)) == a->n) break;
+        if (cut && (j = next_before(a, in, from, j, items[keep - 1].at)) == a->n) break;
         const struct item v = item_of(a, in, from, j);
-        if (cut && v.key >= items[a->keep - 1].key) continue;
+        if (cut && v.key >= items[keep - 1].key) continue;
         items[n++] = v;
         if (n < room || j + 1 == a->n) continue;
         const struct item *sorted = sort(a, items, items + room, n);
-        if (sorted != items) memcpy(items, sorted, (size_t)a->keep * sizeof *items);
-        n = a->keep;
+        if (sorted != items) memcpy(items, sorted, (size_t)keep * sizeof *items);
+        n = keep;
         cut = true;
     }
     return sort(a, items, items + room, n);
+}
+
+/* The wanted items of a line. */
+static const struct item *wanted(const struct reference *a, const char *in, int64_t from, struct item *items)
+{
+    if (a->keep != 1 || 16 * a->first < a->n) return first_items(a, in, from, items) + a->first;
+    for (int64_t j = 0; j < a->n; j++) items[j] = item_of(a, in, from, j);
+    return item_number(a, items, items + a->n, a->first);
 }
 
 static size_t sort_scratch(const struct reference *a)
@@ -162,7 +213,7 @@ static enum reference_error sort_lines(const struct reference *a, char *const *p
     if (!a->n || !a->keep) return REFERENCE_GOOD; /* no items either */
     for (int64_t o = 0; o < a->outer; o++)
         for (int64_t i = 0; i < a->inner; i++) {
-            const struct item *sorted = first_items(a, in, o * a->n * a->inner + i, items);
+            const struct item *sorted = wanted(a, in, o * a->n * a->inner + i, items);
             for (int64_t j = 0; j < a->keep; j++) {
                 const int64_t to = (o * a->keep + j) * a->inner + i, from = (o * a->n + sorted[j].at) * a->inner + i;
                 memcpy(values + (size_t)to * size, in + (size_t)from * size, size);

@@ -60,15 +60,18 @@ static void put_key(void *user, struct text *out)
 static void put_element(void *user, struct text *out)
 {
     const struct lines *l = user;
-    text_line(out, "const int64_t to = %s;", element(l, out->arena, "at", l->r->keep));
+    const char *at = l->r->first ? arena_printf(out->arena, "(at - %lld)", (long long)l->r->first) : "at";
+    if (l->r->first) text_open(out, "if (at >= %lld) {", (long long)l->r->first);
+    text_line(out, "const int64_t to = %s;", element(l, out->arena, at, l->r->keep));
     text_line(out, "values[to] = x[%s];", element(l, out->arena, "place", l->r->n));
     text_line(out, "positions[to] = place;");
+    if (l->r->first) text_close(out, "}");
 }
 
 static void put_take(struct lines *l, struct text *out, int step)
 {
     const int items = l->order.items;
-    const long long keep = l->r->keep, blocks = size_ceil_div(l->r->keep, items);
+    const long long keep = l->order.keep, blocks = size_ceil_div(l->order.keep, items);
     kernel_open(out, step);
     text_line(out, "(void)f;");
     put_input(l, out);
@@ -98,7 +101,7 @@ bool sort_kernel(struct arena *a, const struct target *t, const struct reference
     *out = (struct kernel){.solver = "sort"};
     l.order = (struct order){.lists = size_mul(r->outer, r->inner),
                              .n = r->n,
-                             .keep = r->keep,
+                             .keep = size_add(r->first, r->keep),
                              .when = size_min(1, r->keep),
                              .key = r->bytes == 8 ? "int64_t" : "int32_t",
                              .operand = r->nin + 2,
@@ -110,7 +113,7 @@ bool sort_kernel(struct arena *a, const struct target *t, const struct reference
     order_plan(&l.order, t, out);
     if (l.order.passes) {
         out->step[out->nstep].suffix = "take";
-        out->step[out->nstep++].tasks = size_mul(l.order.lists, size_ceil_div(r->keep, l.order.items));
+        out->step[out->nstep++].tasks = size_mul(l.order.lists, size_ceil_div(l.order.keep, l.order.items));
     }
     order_print(&l.order, &text);
     if (l.order.passes) put_take(&l, &text, out->nstep - 1);

@@ -1003,6 +1003,15 @@ for kind in "int8 uint8 int16 int32 int64 float32 float64".split():  # long line
             dict(k=30, axis=1, largest=down),
             lambda x, d=down: [r[:, :30] for r in x.sort(dim=1, descending=bool(d), stable=True)],
         )
+        for k, first in ((1, 150), (1, 299), (1, 7), (3, 100)):  # one is found by its number
+            case(
+                "TopK",
+                [lines],
+                dict(k=k, axis=1, largest=down, first=first),
+                lambda x, d=down, a=first, e=first + k: [
+                    r[:, a:e] for r in x.sort(dim=1, descending=bool(d), stable=True)
+                ],
+            )
 for k, down in (
     (0, 0),
     (1, 1),

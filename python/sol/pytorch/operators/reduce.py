@@ -336,9 +336,11 @@ def kthvalue(b: Builder, x: Value, k: int, dim: int, keepdim: bool) -> tuple[Val
         return x, b.fill([], 0, torch.int64)
     dim = axis_of(dim, x.ndim)
     n = x.shape[dim]
-    few = isinstance(k, int) and isinstance(n, int) and 4 * k <= n
-    first = topk(b, x, k, dim, False, True) if few else _sort(b, x, dim, False)
-    kth = [b.slice(v, dim, k - 1, k) for v in first]
+    if isinstance(k, int) and isinstance(n, int) and 1 <= k <= n:
+        y, at = b.layers("TopK", _no_bool(b, x), outputs=2, k=1, axis=dim, largest=0, first=k - 1)
+        kth = [b.cast(y, x.dtype), at]
+    else:
+        kth = [b.slice(v, dim, k - 1, k) for v in _sort(b, x, dim, False)]
     return (kth[0], kth[1]) if keepdim else (b.squeeze(kth[0], dim), b.squeeze(kth[1], dim))
 
 
