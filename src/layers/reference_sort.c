@@ -111,26 +111,17 @@ static const struct item *sort(const struct reference *a, struct item *items, st
 }
 
 /* From j on, the next element that may be before the element `last` in the order; a NaN may be anywhere. */
-#define SKIP(behind)                                                  \
-    for (; a->inner == 1 && j + BLOCK <= a->n; j += BLOCK) {          \
-        int all = 1;                                                  \
-        for (int b = 0; b < BLOCK; b++) all &= x[j + b] behind limit; \
-        if (!all) break;                                              \
-    }                                                                 \
-    while (j < a->n && x[j * a->inner] behind limit) j++;
 #define NEXT(type)                                                           \
     {                                                                        \
         const type *x = (const type *)in + from, limit = x[last * a->inner]; \
-        if (a->down) {                                                       \
-            SKIP(<=)                                                         \
-        } else {                                                             \
-            SKIP(>=)                                                         \
-        }                                                                    \
+        if (a->down)                                                         \
+            while (j < a->n && x[j * a->inner] <= limit) j++;                \
+        else                                                                 \
+            while (j < a->n && x[j * a->inner] >= limit) j++;                \
         return j;                                                            \
     }
 static int64_t next_before(const struct reference *a, const char *in, int64_t from, int64_t j, int64_t last)
 {
-    enum { BLOCK = 16 };
     if (a->type == REFERENCE_F32) NEXT(float);
     if (a->type == REFERENCE_F64) NEXT(double);
     return j;
