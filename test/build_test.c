@@ -310,6 +310,25 @@ static void compilers_that_fail(void **state)
     expect_error(p, SOL_ERR_COMPILER, (const char *[]){"'--version' failed (exit code 7)", "compiler::name", NULL});
 }
 
+/* gcc's "internal compiler error": other flags may avoid it. */
+static void compilers_that_crash(void **state)
+{
+    struct place *p = *state;
+    static const char *const flags[] = {"-fno-tree-forwprop", "-fno-tree-forwprop -O0", "-never"};
+    for (int i = 0; i < COUNT_OF(flags); i++) {
+        char line[256];
+        snprintf(
+            line, sizeof line,
+            "case \"$*\" in *--version*|*-shared*|*'%s'*) ;; *) echo 'internal compiler error: in f'; exit 1 ;; esac",
+            flags[i]);
+        make_compiler(p, line);
+        if (i < 2)
+            build_and_run(p);
+        else
+            expect_error(p, SOL_ERR_COMPILER, (const char *[]){"internal compiler error: in f", "rejected_", NULL});
+    }
+}
+
 static int stop_after(void *user)
 {
     return --*(int *)user < 0;
@@ -391,6 +410,7 @@ int main(void)
         TEST(code_that_a_device_rejects),
         TEST(kernels_of_a_device),
         TEST(compilers_that_fail),
+        TEST(compilers_that_crash),
         TEST(interrupted),
         TEST(out_of_memory),
     };

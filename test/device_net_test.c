@@ -145,8 +145,8 @@ static void the_peak_is_that_of_the_call(void **state)
     static const int64_t sizes[] = {3, 4000, 5};
     struct sol_ctx *c = far_ctx("far.memory=64KB");
     struct sol_graph *g;
-    struct sol_net *net;
-    struct sol_params *params;
+    struct sol_net *net = NULL;
+    struct sol_params *params = NULL;
     struct sol_memory m;
     char begin[100];
     (void)state;

@@ -201,13 +201,26 @@ static void take_from_cache(struct build *b, int k)
     }
 }
 
+/* A kernel, or the module, that the compiler rejected: tries it again if the compiler crashed. */
+static sol_status try_again(struct build *b, job_list *jobs, const struct job *j)
+{
+    struct job again;
+    const char *flag = job_again(j, &again);
+    if (!flag) return rejected(b, j);
+    LOG(b->ctx, LOG_WARN, "build", "compiler '%s': crashed at a kernel of '%s', which is compiled with %s: %.200s",
+        b->cc.path, b->r->name, flag, j->output);
+    PUSH(b->arena, *jobs, again);
+    return SOL_OK;
+}
+
 /* Collects the objects of jobs [first, end). Kernels of a source that the compiler rejected become separate jobs. */
 static sol_status take_objects(struct build *b, job_list *jobs, int first, int end)
 {
     for (int i = first; i < end; i++) {
         const struct job j = jobs->at[i];
-        if (j.exit && j.nkernel < 2) return rejected(b, &j);
-        if (j.exit) {
+        if (j.exit && j.nkernel < 2) {
+            TRY(try_again(b, jobs, &j));
+        } else if (j.exit) {
             LOG(b->ctx, LOG_DEBUG, "build", "%d kernels are compiled again, one by one: %.300s", j.nkernel, j.output);
             for (int k = 0; k < j.nkernel; k++) TRY(add_job(b, jobs, 1, &j.kernel[k]));
         } else if (j.nkernel) {

@@ -98,6 +98,7 @@ struct job {
     const char *source, *object; /* paths */
     const char *output;          /* of the compiler, if it rejected */
     int exit;
+    int careful; /* flags that it has because the compiler crashed */
     struct process *process;
 };
 typedef VECTOR(struct job) job_list;
@@ -112,5 +113,8 @@ struct job_setup {
 /* Runs the jobs from number `first` on. `exit` marks jobs that the compiler rejected. An interrupt kills running
  * compilers. */
 sol_status jobs_run(const struct job_setup *s, const job_list *jobs, int first);
+/* If the compiler itself failed (an "internal compiler error"): the flag that may avoid it. NULL: it did not, or all
+ * flags were tried. Then *out_again is the job with this flag. */
+const char *job_again(const struct job *j, struct job *out_again);
 
 #endif

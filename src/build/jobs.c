@@ -5,12 +5,28 @@
 #include <string.h>
 #include <time.h>
 
+/* For code at which a compiler crashes, one after another: gcc 12 does so where it joins conversions and comparisons of
+ * vectors that are wider than its registers. */
+static const char *const careful[] = {"-fno-tree-forwprop", "-O0"};
+
+const char *job_again(const struct job *j, struct job *out_again)
+{
+    if (!strstr(j->output, "internal compiler error") || j->careful == COUNT_OF(careful)) return NULL;
+    *out_again = (struct job){.nkernel = j->nkernel,
+                              .kernel = j->kernel,
+                              .source = j->source,
+                              .object = j->object,
+                              .careful = j->careful + 1};
+    return careful[j->careful];
+}
+
 static sol_status start(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
                         struct job *j)
 {
     VECTOR(const char *) argv = {0};
     PUSH(a, argv, cc->path);
     for (int i = 0; cc->flags[i]; i++) PUSH(a, argv, cc->flags[i]);
+    for (int i = 0; i < j->careful; i++) PUSH(a, argv, careful[i]);
     if (!j->nkernel) { /* the module: nothing but tables and data */
         PUSH(a, argv, "-O0");
         PUSH(a, argv, arena_printf(a, "-I%s", work));
