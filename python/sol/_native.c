@@ -37,11 +37,12 @@ static sol_status heap_at(int device, struct sol_heap **out_heap)
 
 /* -- the table */
 
-static const char *alloc_at(int device, int64_t bytes, uint64_t *out_p)
+static const char *alloc_at(int device, int64_t bytes, uint64_t *out_p, int *out_full)
 {
     struct sol_heap *h;
     sol_status status = heap_at(device, &h);
     if (!status) status = sol_heap_alloc(h, bytes, out_p);
+    *out_full = status == SOL_ERR_NOMEM;
     return message(status);
 }
 

@@ -95,7 +95,14 @@ struct Allocator final : c10::DeviceAllocator {
         const c10::Device d(SOL, current);
         uint64_t p = 0;
         if (!bytes) return {nullptr, d};
-        device([&] { return native->alloc(current, int64_t(bytes), &p); });
+        const char *error;
+        int full = 0;
+        {
+            WithoutGil without;
+            error = native->alloc(current, int64_t(bytes), &p, &full);
+        }
+        TORCH_CHECK_WITH(OutOfMemoryError, !full, error);
+        TORCH_CHECK(!error, error);
         auto &of = stats[size_t(current)];
         const std::lock_guard held(of.lock);
         of.number.increase(1);
