@@ -549,3 +549,40 @@ class Counted(torch.nn.Module):
 def test_a_cache_that_forward_changes_again_is_rejected():
     with pytest.raises(sol.UnsupportedError, match="forward changes count, so that"):
         sol.optimize(Counted())(torch.randn(3, 4))
+
+
+class OfTensors(nn.Module):
+    """torch.tensor of values that follow from arguments."""
+
+    def forward(self, a, b):
+        pair = torch.tensor([a.max() + 1, b.max() + 1]) + a[0]
+        mixed = torch.tensor([[a.sum(), 2.5], [1, b[0]]])
+        return pair, mixed, torch.as_tensor([a.min(), True]), torch.tensor((b.sum(), a.sum()), dtype=torch.float64) * 2
+
+
+@pytest.mark.parametrize("vdims", [None, True])
+def test_tensors_of_tensors(vdims):
+    a, b = torch.arange(3, 8), torch.arange(6)
+    s = sol.optimize(OfTensors(), a, b, vdims=vdims)
+    for n in (5, 9) if vdims else (5,):
+        for got, want in zip(s(a.new_ones(n) * 4, b), OfTensors()(a.new_ones(n) * 4, b), strict=True):
+            assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+def test_tensors_of_tensors_have_no_gradient():
+    class Scaled(nn.Module):
+        def forward(self, x):
+            return x * torch.tensor([x.detach().max(), x.detach().min(), 1.0])
+
+    x = torch.randn(2, 3, requires_grad=True)
+    found = [torch.autograd.grad(f(x).square().sum(), x)[0] for f in (Scaled(), sol.optimize(Scaled().train(), x))]
+    torch.testing.assert_close(*found)
+
+
+def test_operators_whose_shape_depends_on_data_are_named():
+    class Least(nn.Module):
+        def forward(self, a, b):
+            return torch.linalg.lstsq(a, b).solution
+
+    with pytest.raises(sol.UnsupportedError, match=r"aten\.linalg_lstsq\.default: a shape that depends on data"):
+        sol.optimize(Least(), torch.randn(5, 3), torch.randn(5, 2))

@@ -367,9 +367,10 @@ def _untraceable(e: Exception) -> str | None:
     if "received an invalid combination of arguments" in first:
         return None
     if names & _DATA_DEPENDENT or "FakeTensor" in first:
+        operator = getattr(e, "func", None) if "DynamicOutputShapeException" in names else None
         return (
-            "control flow or a shape that depends on data; use torch.where or a mask, or torch.compile(model, "
-            "backend='sol'), which runs such a line in Python"
+            f"{'control flow or ' if operator is None else f'{operator}: '}a shape that depends on data; use torch.where or a mask, "
+            "or torch.compile(model, backend='sol'), which runs such a line in Python"
         )
     if (first.startswith("torch.func.") and "saved tensor hooks" in first) or _fails_in_func(e):
         return f"{FUNC}; {FUNC_INSTEAD}"

@@ -43,6 +43,7 @@ _SEEDING = (("random", "seed"), ("numpy.random", "seed"))
 _CONVERSIONS = ("tensor", "as_tensor", "asarray", "from_numpy")  # of torch, which make tensors of arrays
 _AS_TENSOR = torch.as_tensor
 _NUMBERS = (bool, int, float, complex)
+_TYPES = {bool: torch.bool, int: torch.int64}  # of torch.tensor
 
 
 class Hosting:
@@ -143,7 +144,29 @@ class Hosting:
         """torch.tensor and the like."""
         if any(isinstance(a, Array) and a._hosting is self for a in pytree.tree_leaves((args, kwargs))):
             return self.step(function, function.__name__, args, kwargs)
-        return function(*args, **kwargs)
+        stacked = _stacked(*args, **kwargs)
+        return function(*args, **kwargs) if stacked is None else stacked
+
+
+def _stacked(data: Any = None, dtype: torch.dtype | None = None, device: Any = None, **others: Any) -> Any:
+    """torch.tensor of a list of tensors without dimensions, and perhaps numbers: their values. None: it is something else."""
+    leaves = pytree.tree_leaves(data)
+    tensors = [a for a in leaves if isinstance(a, torch.Tensor)]
+    numbers = [a for a in leaves if type(a) in (bool, int, float)]
+    if not isinstance(data, list | tuple) or not tensors or any(t.ndim for t in tensors) or others:
+        return None
+    if len(tensors) + len(numbers) != len(leaves):
+        return None
+    real = torch.get_default_dtype()
+    types = [t.dtype for t in tensors] + [_TYPES.get(type(a), real) for a in numbers]
+    to = dtype or functools.reduce(torch.promote_types, types)
+
+    def made(part: Any) -> torch.Tensor:
+        if isinstance(part, list | tuple):
+            return torch.stack([made(p) for p in part])
+        return part.detach().to(to) if isinstance(part, torch.Tensor) else torch.full((), part, dtype=to)
+
+    return made(data) if device is None else made(data).to(device)
 
 
 def _found(prefix: str, path: str) -> Iterator[tuple[Any, str]]:
