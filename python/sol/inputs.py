@@ -1,4 +1,4 @@
-"""`sol.input`: describes an argument without its data; `sol.dim`: a dimension of it whose size varies."""
+"""`sol.input`: describes an argument without its data; `sol.dim`: a dimension of it whose size varies; `vdims`, which selects those."""
 
 from __future__ import annotations
 
@@ -125,3 +125,12 @@ def dim(name: str, min: int = 1, max: int | None = None, multiple: int = 1, exam
 
 def _not_sizes(given: object) -> _core.InvalidError:
     return _core.InvalidError(f"sol.input: expected a list of sizes, 0 or sol.dim(..) for any size, got {given!r}")
+
+
+def vdims_wanted(vdims: Any) -> bool:
+    """Whether `vdims` asks for anything."""
+    if vdims is None or isinstance(vdims, bool):
+        return bool(vdims)
+    if not isinstance(vdims, list | tuple) or not all(isinstance(v, int) and v >= 0 for v in vdims):
+        raise _core.InvalidError(f"vdims: expected True, False, or a list of True, False and sizes, got {vdims!r}")
+    return any(vdims)

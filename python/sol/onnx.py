@@ -16,7 +16,7 @@ import sol as _sol
 from sol import *  # noqa: F403
 from sol import _core, log, report
 from sol.device import device
-from sol.inputs import Dim, Input
+from sol.inputs import Dim, Input, vdims_wanted
 from sol.onnx_file import Described, Source, describe, source_of
 from sol.onnx_outside import register
 from sol.parsed import CORE as _CORE
@@ -191,8 +191,7 @@ class Network:
         if vdims is None or isinstance(vdims, bool):
             self._varies = vdims is not False
             return
-        if not isinstance(vdims, list | tuple) or not all(isinstance(v, int) and v >= 0 for v in vdims):
-            raise _core.InvalidError(f"vdims: expected True, False, or a list of True, False and sizes, got {vdims!r}")
+        vdims_wanted(vdims)
         model = self._read_all()
         names: dict[str, list[str]] = {}  # by number: the open dimensions that it is
         for name, size, _ in model.open:

@@ -151,7 +151,7 @@ def test_what_a_user_may_say() -> None:
         assert largest(f(x[:n], x[:n]), x[:n] * 3) < 1e-6
     assert compiled(f) == [None]
     for wrong in ("all", [1.5], [-1]):
-        with pytest.raises(sol.InvalidError, match="vdims: expected True, or a list of True, False and sizes"):
+        with pytest.raises(sol.InvalidError, match="vdims: expected True, False, or a list of True, False and sizes"):
             sol.optimize(add, x, x, vdims=wrong)
     with pytest.raises(sol.InvalidError, match="vdims: has 3 values, but 2 sizes may vary"):
         sol.optimize(add, x, x, vdims=[True, True, True])

@@ -453,7 +453,7 @@ def test_selection():
     with pytest.raises(sol.InvalidError, match="at most 3 values"):
         sol.optimize(copy.deepcopy(model), x, vdims=[True] * 4)
     for wrong in ("all", [-1], [1.5]):
-        with pytest.raises(sol.InvalidError, match="vdims: expected True, or a list"):
+        with pytest.raises(sol.InvalidError, match="vdims: expected True, False, or a list"):
             sol.optimize(copy.deepcopy(model), x, vdims=wrong)
     s = sol.optimize(copy.deepcopy(model), x, vdims=[False])
     with pytest.raises(sol.InvalidError, match="expected float32"):

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from sol import _core, forms, log, parsed, report
-from sol.inputs import ANY, Dim, Input, type_name
+from sol.inputs import ANY, Dim, Input, type_name, vdims_wanted
 from sol.parsed import is_keras
 from sol.programs import Programs
 
@@ -501,7 +501,7 @@ def optimize(
 
 def to_vary(leaves: Sequence[Any], vdims: Any, batch_size: int | None) -> Any:
     """What `Function.vary` is for these examples."""
-    if vary.wanted(vdims):
+    if vdims_wanted(vdims):
         if vdims is not True and not leaves:
             raise _core.InvalidError(f"vdims: expected True, since no call was described, got {vdims!r}")
         return vdims

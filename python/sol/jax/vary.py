@@ -266,15 +266,6 @@ class Search:
         return None
 
 
-def wanted(vdims: Any) -> bool:
-    """Whether sizes shall vary."""
-    if vdims is None or isinstance(vdims, bool):
-        return bool(vdims)
-    if not isinstance(vdims, list | tuple) or not all(isinstance(v, int) and v >= 0 for v in vdims):
-        raise _core.InvalidError(f"vdims: expected True, or a list of True, False and sizes, got {vdims!r}")
-    return any(vdims)
-
-
 def chosen(symbols: Sequence[Symbol], vdims: Any) -> tuple[dict[Place, Dim], dict[Place, int]]:
     """The sizes that vary of those that may, as `vdims` selects, and other sizes in place of the example's."""
     choices = [True] * len(symbols) if vdims is True else list(vdims)

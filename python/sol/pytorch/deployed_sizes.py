@@ -16,6 +16,7 @@ import torch
 
 from sol import _core, log
 from sol.forms import Varies, form
+from sol.inputs import vdims_wanted
 
 from . import vary
 from .same import same
@@ -39,18 +40,18 @@ class Tracer:
 
 def wanted(vdims: Any, declared: Sequence[Any]) -> bool:
     """Whether sizes vary."""
-    return vary.wanted(vdims) or bool(vary.free(declared))
+    return vdims_wanted(vdims) or bool(vary.free(declared))
 
 
 def find(tracer: Tracer, declared: Sequence[Any], leaves: Sequence[Any], vdims: Any) -> tuple[vary.Kept, list[Any]]:
     """A symbolic trace, and the declarations with the dimensions that vary."""
-    free = vary.all_free(declared, leaves) if vary.wanted(vdims) else vary.free(declared)
+    free = vary.all_free(declared, leaves) if vdims_wanted(vdims) else vary.free(declared)
     traces = vary.Traces(free)
     kept = traces.explore((), leaves, lambda symbols: tracer.trace(leaves, symbols), free)
     if kept is None:
         tracer.trace(leaves, None)  # says which layer does not take the example's sizes
         raise _unsupported(tracer.name, traces.why)
-    return kept, vary.chosen(kept, declared, leaves, vdims) if vary.wanted(vdims) else list(declared)
+    return kept, vary.chosen(kept, declared, leaves, vdims) if vdims_wanted(vdims) else list(declared)
 
 
 def translate(tracer: Tracer, kept: vary.Kept, declared: Sequence[Any], leaves: Sequence[Any]) -> Translation:

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
+from sol.inputs import vdims_wanted
 
 from . import arguments, places, vary
 from .face import Face, attach
@@ -31,14 +32,14 @@ def optimize_module(
     module = _attached(model, copied)
     state: State = module._sol  # type: ignore[assignment]
     if not args and not kwargs and state.signature is not None and state.signature.parameters:
-        if vary.wanted(vdims):
+        if vdims_wanted(vdims):
             if vdims is not True:
                 raise _core.InvalidError(f"vdims: expected True, since no call was described, got {vdims!r}")
             state.declared, state.traces = vary.ANY_CALL, vary.Traces({})
         return module  # no call was described, so each program is compiled at its first call
     leaves, spec, _ = state.canonical(module, args, kwargs)
     declared, stand_ins = _described(module, leaves, batch_size)
-    if vary.wanted(vdims):
+    if vdims_wanted(vdims):
         declared = _vary(state, module, declared, stand_ins, spec, vdims)
         stand_ins = [
             arguments.example(i, d, leaf, 1) for i, (d, leaf) in enumerate(zip(declared, stand_ins, strict=True))

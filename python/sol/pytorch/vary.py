@@ -341,15 +341,6 @@ def say(name: str, kept: Kept) -> None:
 # -- which dimensions vary
 
 
-def wanted(vdims: Any) -> bool:
-    """Whether `vdims` asks for anything."""
-    if vdims is None or isinstance(vdims, bool):
-        return bool(vdims)
-    if not isinstance(vdims, list | tuple) or not all(isinstance(v, int) and v >= 0 for v in vdims):
-        raise _core.InvalidError(f"vdims: expected True, or a list of True, False and sizes, got {vdims!r}")
-    return any(vdims)
-
-
 ANY_CALL: tuple[list[Any], str, frozenset[Any]] = (
     [],
     "any call",
