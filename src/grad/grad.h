@@ -36,6 +36,7 @@
 struct pin {
     int32_t f, q; /* q 0: the index of this dimension, created later */
     int64_t size;
+    bool whole; /* not residue by residue: index variables are too few */
 };
 struct bound { /* 0 <= e < size */
     int32_t e;

@@ -175,6 +175,37 @@ static bool is_strided(const struct adjoint *a, const struct term *t, int32_t no
     return !size_varies(out->rest);
 }
 
+/* May dimension d be written residue by residue? */
+static bool has_residues(const struct adjoint *a, const struct term *t, int d, struct strided *out)
+{
+    const struct pin *p = &t->pin[d];
+    return p->f && !p->q && !p->whole && !t->index[d] && p->size != 1 && is_strided(a, t, p->f, out);
+}
+
+/* The index variables of all residues of a dimension: one each, and another one where several K are read. */
+static int64_t residue_ivars(const struct adjoint *a, const struct strided *f)
+{
+    if (f->K < 0) return f->s;
+    const int64_t more = f->k == 1 ? size_hint(size_of(a, f->K)) - f->s : f->s;
+    return f->s + MIN(MAX(more, 0), f->s);
+}
+
+/* Are there index variables for the residues of dimension d and of those behind it, which are a term for each
+ * combination? Each term has one more for every other dimension, or two where that is written without residues. */
+static bool residues_fit(const struct adjoint *a, const struct term *t, int d)
+{
+    int64_t terms = 1, ivars = a->w->ivars.n, others = 0;
+    for (int e = 0; e < t->npin; e++) {
+        struct strided f;
+        const bool strided = has_residues(a, t, e, &f);
+        if (strided && e >= d)
+            ivars += terms * residue_ivars(a, &f), terms *= f.s;
+        else if (t->pin[e].f && t->pin[e].size != 1)
+            others += 1 + (strided || t->pin[e].whole);
+    }
+    return ivars + terms * others <= LOOPS_MAX_IVARS;
+}
+
 static int64_t modulo(int64_t a, int64_t b)
 {
     return (a % b + b) % b;
@@ -268,7 +299,8 @@ static bool modular(struct adjoint *a, struct term *t, int d)
     if (!in_context(t, f.ivar[0]) || !in_context(t, f.ivar[1])) return false;
     int one = f.coef[0] == 1 ? 0 : 1, K = f.ivar[one], P = f.ivar[!one];
     const int64_t s = f.coef[!one], nK = size_of(a, K), nP = size_of(a, P);
-    if (f.coef[one] != 1 || (size_varies(s) ? !size_le(1, s) : s <= MAX_RESIDUES)) return false;
+    const bool few = !size_varies(s) && s <= MAX_RESIDUES && !t->pin[d].whole;
+    if (f.coef[one] != 1 || few || (size_varies(s) && !size_le(1, s))) return false;
     const int64_t taps = size_ceil_div(nK, s);
     if (taps == SIZE_BAD || size_hint(taps) >= size_hint(nP)) return false;
     int32_t by = ex_int(w, s), q = ex_binary(w, EX_SUB, term_pinned(a, t, d), ex_int(w, f.c)), j = ex_int(w, 0);
@@ -508,8 +540,9 @@ static sol_status solve(struct solving *s, struct term t)
     TRY(a->rejected);
     for (int d = 0; d < t.npin; d++) {
         struct strided f;
-        if (!t.pin[d].f || t.pin[d].q || t.index[d] || t.pin[d].size == 1 || !is_strided(a, &t, t.pin[d].f, &f))
-            continue;
+        if (!has_residues(a, &t, d, &f)) continue;
+        t.pin[d].whole = !residues_fit(a, &t, d);
+        if (t.pin[d].whole) continue;
         for (int64_t r = 0; r < MIN(f.s, t.pin[d].size); r++) TRY(solve_residue(s, t, d, &f, r));
         return SOL_OK;
     }

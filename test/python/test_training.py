@@ -158,6 +158,8 @@ LAYERS = {
     "Conv2d stride": (nn.Conv2d(3, 4, 3, 2, 1), IMAGES),
     "Conv2d 1x1": (nn.Conv2d(3, 8, 1), IMAGES),
     "Conv2d 1x1 stride": (nn.Conv2d(3, 8, 1, 2), IMAGES),
+    "Conv2d 16x16 stride": (nn.Conv2d(1, 2, 16, 8), (1, 1, 160, 160)),
+    "Conv3d 5x5x5 stride": (nn.Conv3d(1, 2, 5, 3), (1, 1, 21, 21, 21)),
     "Conv2d dilated": (nn.Conv2d(3, 4, 3, dilation=2, padding=2), IMAGES),
     "Conv2d 5x3": (nn.Conv2d(3, 4, (5, 3), (3, 2), (2, 1)), (2, 3, 13, 9)),
     "Conv2d groups": (nn.Conv2d(4, 6, 3, groups=2, padding=1), PIXELS),
