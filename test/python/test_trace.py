@@ -579,6 +579,18 @@ def test_tensors_of_tensors_have_no_gradient():
     torch.testing.assert_close(*found)
 
 
+def test_torch_cond_is_control_flow():
+    class Branch(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: x.sqrt(), lambda x: x * 2, (x,))
+
+    with pytest.raises(
+        sol.UnsupportedError,
+        match=r"control flow or a shape that depends on data \(test_trace.py:\d+\); use torch.where",
+    ):
+        sol.optimize(Branch(), torch.ones(3))
+
+
 def test_operators_whose_shape_depends_on_data_are_named():
     class Least(nn.Module):
         def forward(self, a, b):

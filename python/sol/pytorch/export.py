@@ -366,7 +366,8 @@ def _untraceable(e: Exception) -> str | None:
         return f"torch.export cannot write down {(e.text or '').split(';')[0].strip()}"
     if "received an invalid combination of arguments" in first:
         return None
-    if names & _DATA_DEPENDENT or "FakeTensor" in first:
+    functions = first.startswith("This higher order operator doesn't work")  # torch.cond, torch.while_loop
+    if functions or names & _DATA_DEPENDENT or "FakeTensor" in first:
         operator = getattr(e, "func", None) if "DynamicOutputShapeException" in names else None
         return (
             f"{'control flow or ' if operator is None else f'{operator}: '}a shape that depends on data; use torch.where or a mask, "
