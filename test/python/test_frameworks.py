@@ -213,6 +213,8 @@ def test_an_onnx_model_as_a_module(tmp_path):
         np.testing.assert_allclose(
             net(x[:1].expand(n, 3, 6, 6)).detach(), model(x[:1].expand(n, 3, 6, 6)).detach(), rtol=1e-4, atol=1e-5
         )
+    wide = torch.randn(4, 3, 6, 6).to(memory_format=torch.channels_last)
+    np.testing.assert_allclose(net(wide).detach(), model(wide).detach(), rtol=1e-4, atol=1e-5)
     assert len(net._sol.programs) == 2  # one for inference, one for training; both for all sizes
     twin = copy.deepcopy(net)
     with torch.no_grad():

@@ -113,6 +113,11 @@ class State:
 
     # -- calling
 
+    @staticmethod
+    def dense(t: torch.Tensor) -> torch.Tensor:
+        """An argument in a layout that programs take."""
+        return arguments.dense(t)
+
     def call(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's result for these arguments."""
         route, facts = self.route, Facts()
@@ -133,7 +138,7 @@ class State:
         if _is_special(device) or any(_is_traced(leaf) for leaf in leaves):
             return eager(root, *args, **kwargs)
         dense = tuple(
-            arguments.dense(arguments.checked(i, t)) if isinstance(t, torch.Tensor) else t for i, t in enumerate(leaves)
+            self.dense(arguments.checked(i, t)) if isinstance(t, torch.Tensor) else t for i, t in enumerate(leaves)
         )
         program, outputs = self._known(root, dense, leaves, spec, facts)
         for _ in range(MOST_TRIES):
@@ -231,7 +236,7 @@ class State:
         """Repeats a call in eval mode, with gradients."""
         self.differentiated = True
         with evaluating(root):
-            dense = tuple(arguments.dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+            dense = tuple(self.dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
             made = self.find(root, dense, program.spec, wanted_gradients(root, leaves))
             outputs = made.train(dense, leaves, Facts()) if made.gradient else None
         if outputs is None:

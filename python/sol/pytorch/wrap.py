@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from sol import _core, forms, log
 from sol.parsed import REAL, Call, Mode, Parsed, Source, dotted, example, flatten, rebuild, taken
 
-from . import module, program
+from . import arguments, module, program
 from .builder import TORCH_TYPE
 from .face import attach
 from .guards import Row
@@ -201,6 +201,11 @@ class Program(program.Program):
 
 class State(module.State):
     """The state of a wrapped model."""
+
+    @staticmethod
+    def dense(t: torch.Tensor) -> torch.Tensor:
+        """An argument in the order of its dimensions, as the network reads it."""
+        return arguments.dense(t).contiguous()
 
     def _made(
         self, root: torch.nn.Module, spec: pytree.TreeSpec, rows: Sequence[Row], given: Given, key: tuple[Any, ...]
