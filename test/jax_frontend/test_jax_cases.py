@@ -59,7 +59,7 @@ def interpreted(function: Any, args: tuple[Any, ...], weights: list[Any]) -> tup
     """The results, and the gradients of the loss by argument, without generated code."""
     fast = sol.optimize(function)
     call = Call(fast, args, {})
-    traced = fast.traced(call, call.key)
+    traced = fast.traced(call)
     wanted = tuple(i for i, x in enumerate(args) if real(x))
     there = Described("case", traced, [], wanted if weights and wanted else None)
     results = [np.empty(r.shape, r.dtype) for r in (*there.results, *there.gradients)]

@@ -16,7 +16,7 @@ struct sol_native_run { /* of a network */
 
 struct sol_native {
     uint32_t size;
-    int devices; /* they are numbered from 0 */
+    int devices;                                                                     /* they are numbered from 0 */
     const char *(*alloc)(int device, int64_t bytes, uint64_t *out_p, int *out_full); /* full: memory ran out */
     void (*free)(int device, uint64_t p);
     const char *(*write)(int device, uint64_t to, const void *data, int64_t bytes);
