@@ -25,6 +25,7 @@ from sol.host import host_function, replaced
 from . import generators
 from .hosted import Computed, Hosted, Made, Part, Result, Step
 from .problems import user_line
+from .steps import Unusual
 
 if TYPE_CHECKING:
     from .trace import _Recorder
@@ -62,7 +63,8 @@ class Hosting:
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Around forward."""
-        rows = [(torch, n, functools.partial(self._convert, getattr(torch, n))) for n in _CONVERSIONS]
+        rows: list[tuple[Any, str, Any]] = [(torch, "cond", _no_branch)]
+        rows += [(torch, n, functools.partial(self._convert, getattr(torch, n))) for n in _CONVERSIONS]
         for prefix, path in BUILT_IN:
             for owner, name in _found(prefix, path):
                 self.others.add(getattr(owner, name))
@@ -146,6 +148,11 @@ class Hosting:
             return self.step(function, function.__name__, args, kwargs)
         stacked = _stacked(*args, **kwargs)
         return function(*args, **kwargs) if stacked is None else stacked
+
+
+def _no_branch(*args: Any, **kwargs: Any) -> Any:
+    """torch.cond: it would start Dynamo, which keeps what it finds in place of the functions that are replaced here."""
+    raise Unusual("torch.cond")
 
 
 def _stacked(data: Any = None, dtype: torch.dtype | None = None, device: Any = None, **others: Any) -> Any:
