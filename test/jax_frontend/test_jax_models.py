@@ -90,6 +90,8 @@ def test_profile_and_memory() -> None:
 
     fast = sol.optimize(model, params, x)
     assert sol.memory(fast)["params"] == 128
+    with pytest.raises(sol.InvalidError, match=r"sol\.memory: expected an optimized model that was called"):
+        sol.memory(sol.optimize(model))
     jax.grad(lambda p: fast(p, x).sum())(params)
     assert sol.memory(fast)["if_fast"] > 0  # that of the network with gradients
     profile = sol.profile(fast, params, x, runs=2)

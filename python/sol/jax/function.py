@@ -145,14 +145,17 @@ class Traced(Networks):
 class VaryingTraced(Traced):
     """Networks of a function for all sizes. Where there is none with a gradient, each combination of sizes has one."""
 
-    def __init__(self, other: Traced, specs: Sequence[Any], varying: vary.Varying) -> None:
-        self.__dict__.update(other.__dict__)
+    varying: vary.Varying
+
+    def __init__(self, varying: vary.Varying, specs: Sequence[Any], *others: Any) -> None:
+        """`specs` are the types of the example; `others` are arguments of `Traced`."""
+        super().__init__(*others)
         self.varying, self._specs = varying, specs
         self._sized: Programs[Traced] = Programs(self.name, self._of_sizes, lambda t: t.memory)
         self._refused: set[tuple[int, ...] | None] = set()
 
     def _of_sizes(self, dims: Hashable) -> Traced:
-        assert self.varying is not None and isinstance(dims, tuple)
+        assert isinstance(dims, tuple)
         return Traced(self.name, self.flat, self.varying.at(dims, self._specs), self.names, self.params)
 
     def network_at(self, wanted: tuple[int, ...] | None, dims: tuple[int, ...]) -> tuple[Network, tuple[int, ...]]:
@@ -167,11 +170,10 @@ class VaryingTraced(Traced):
 
     def fits(self, shapes: Sequence[Sequence[int]]) -> bool:
         """Whether a call of these sizes runs here."""
-        return self.varying is not None and self.varying.dims(shapes) is not None
+        return self.varying.dims(shapes) is not None
 
     def dims(self, shapes: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
         """The sizes of a call."""
-        assert self.varying is not None
         found = self.varying.dims([shapes.get(i, own) for i, own in enumerate(self.varying.shapes)])
         assert found is not None
         return found
@@ -186,7 +188,7 @@ class Family:
 
     def __init__(
         self,
-        trace: Callable[[Sequence[Any]], Traced],
+        trace: Callable[..., Any],
         specs: Sequence[Any],
         places: dict[vary.Place, Dim],
         vdims: Any,
@@ -194,27 +196,23 @@ class Family:
         self._trace, self.specs = trace, list(specs)
         self.traced: VaryingTraced | None = None
         self.search = self._find(places)
-        if self.traced is not None and self.traced.varying is not None and vdims not in (None, True):
+        if self.traced is not None and vdims not in (None, True):
             left, sizes = vary.chosen(self.traced.varying.symbols, vdims)
             for (i, d), n in sizes.items():
                 s = self.specs[i]
                 self.specs[i] = jax.ShapeDtypeStruct(
                     (*s.shape[:d], n, *s.shape[d + 1 :]), s.dtype, weak_type=s.weak_type
                 )
-            self.traced = None
             self._find(left)
 
     def _find(self, places: dict[vary.Place, Dim]) -> vary.Search:
         search = vary.Search(places, [tuple(s.shape) for s in self.specs], self._attempt)
         found = search.run() if places else None
-        if found:
-            varying, traced = found
-            self.traced = VaryingTraced(traced, self.specs, varying)
+        self.traced = found[1] if found else None
         return search
 
-    def _attempt(self, varying: vary.Varying) -> Traced:
-        traced = self._trace(varying.specs(self.specs))
-        traced.varying = varying
+    def _attempt(self, varying: vary.Varying) -> VaryingTraced:
+        traced: VaryingTraced = self._trace(self.specs, varying)
         Described(traced.name, traced, traced.params, None)  # can SOL translate it?
         return traced
 
@@ -338,9 +336,9 @@ class Function:
         self._calls: dict[Hashable, Call] = {}
         self._programs: Programs[Traced] = Programs(self.__name__, self._traced, lambda t: t.memory)
         self._families: Programs[Family] = Programs(self.__name__, self._family, lambda f: f.memory)
-        self.vary: Any = (
-            None  # the sizes that vary: as `vdims`; "batch": the first ones; "described": as sol.input says
-        )
+        self._used: Traced | None = None
+        # the sizes that vary: as `vdims`; "batch": the first ones; "described": as sol.input says
+        self.vary: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the network for these arguments."""
@@ -438,7 +436,7 @@ class Function:
         names = [call.name(i) for i in range(len(call.leaves))]
         return family.report(self.inputs(call), [f"argument {n}" if n[0].isdigit() else n for n in names])
 
-    def _trace(self, call: Call, specs: Sequence[Any]) -> Traced:
+    def _trace(self, call: Call, specs: Sequence[Any], varying: vary.Varying | None = None) -> Traced:
         function, tree, keys = self.function, call.tree, call.keys
         static, static_kw, nargs = call.static, call.static_kw, call.nargs
         found: list[Any] = []
@@ -454,7 +452,10 @@ class Function:
         names = [call.name(i) for i in range(len(call.leaves))]
         params = [i for i in range(len(names)) if self._is_param(call.argument(i), call)]
         register()
-        traced = Traced(self.__name__, flat, specs, names, params)
+        if varying is None:
+            traced = Traced(self.__name__, flat, specs, names, params)
+        else:
+            traced = VaryingTraced(varying, specs, self.__name__, flat, varying.specs(specs), names, params)
         traced.tree, traced.keys = found
         log.debug(f"{self.__name__}: traced for {', '.join(str(s.shape) for s in specs)}")
         return traced
