@@ -121,6 +121,9 @@ int tile_unroll(const struct blocking *b);
  * function computes this and passes it as `fetch`. */
 int tile_fetch_lines(const struct blocking *b, int64_t tiles);
 bool tile_fetch_varies(const struct blocking *b);
+/* Does a tile prefetch the rows of the next panel? Those of weights in place are too far apart for the processor to
+ * foresee them. The first tile of a block does, to which the block's function passes `ahead`, the distance. */
+bool tile_reads_ahead(const struct blocking *b);
 /* What the epilogue takes, which is printed as a function of one vector of sums: some views, and the values of index
  * variables at the block's position with the vector's position in the tile. */
 struct tile_finish {

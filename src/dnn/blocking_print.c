@@ -373,6 +373,7 @@ static void call_tile(const struct blocking *b, const struct tile_finish *f, con
         text_put(out, ", q");
     }
     if (tile_fetch_lines(b, 1)) text_put(out, ", next%s", tile_fetch_varies(b) ? ", fetch" : "");
+    if (tile_reads_ahead(b)) text_put(out, ", ahead");
     if (f->value) text_put(out, ", value");
     for (int i = 0; i < p->nview; i++)
         if (f->view[i]) view_argument(b, out, i, part);
@@ -401,6 +402,7 @@ static void call_tiles(const struct blocking *b, const struct tile_finish *f, co
         text_line(out, "next += fetch * %lld; /* prefetched by this tile */", (long long)of_line);
     else if (fetched)
         text_line(out, "next += %lld; /* prefetched by this tile */", (long long)fetched);
+    if (tile_reads_ahead(b)) text_line(out, "ahead = 0;");
     if (counts_tiles(b)) text_line(out, "tile++;");
 }
 
@@ -464,6 +466,7 @@ static void block_function(const struct blocking *b, const struct tile_finish *f
     text_line(out, "const @real *const w = %s;",
               b->options.source == B_SCRATCH ? "panel_b" : b_panel(b, "g", "q", "n"));
     next_panel(b, out);
+    if (tile_reads_ahead(b)) text_line(out, "int64_t ahead = n + 1 < hi ? %d : 0;", b->width);
     if (counts_tiles(b)) text_line(out, "int64_t tile = 0;");
     tile_loops(b, sizes, out);
     call_tiles(b, f, sizes, out);

@@ -13,6 +13,7 @@ static const struct {
     double store;         /* cycles to store a register */
     double node;          /* cycles of each instruction of the epilogue, per register */
     double row;       /* cycles of a row of weights in place that comes from memory: no prefetch runs that far ahead */
+    double page;      /* cycles of a row of weights in place whose page is not in the first TLB */
     double copy;      /* elements per cycle that are gathered along contiguous rows */
     double transpose; /* elements per cycle that are gathered across rows */
     double waits;     /* share of the smaller limit that adds up where weights come from L3 in small pieces */
@@ -21,7 +22,7 @@ static const struct {
     double spread;       /* cycles to store a vector of transformed weights, or to load and store one of partial sums */
     double plane;   /* cycles to move a cache line of a Winograd tile to its plane and back; planes are far apart */
     double foreign; /* share of peak performance that other libraries are assumed to reach: enough to be tried */
-} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 60, 8, 1.0, 0.55, 0.3, 4, 12, 1.6, 10, 0.95};
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 60, 5, 8, 1.0, 0.55, 0.3, 4, 12, 1.6, 10, 0.95};
 
 enum { LINE = 64 }; /* bytes of a cache line */
 
@@ -78,6 +79,16 @@ static bool crowded(const struct blocking *b)
     return (double)(b->nrun * b->len * lines) > 0.35 * WAYS * (double)MIN(all, sets * lines);
 }
 
+/* Do the rows of b that a tile reads in place lie in more pages than the first TLB holds? Then each tile loads them
+ * again. */
+static bool pages(const struct blocking *b)
+{
+    enum { PAGE = 4096, ENTRIES = 64 };
+    if (b->options.source != B_IN_PLACE) return false;
+    const int64_t pitch = size_hint(axis_stride(&b->k.at[b->k.n - 1], b->p->b.view.s)) * b->p->bytes;
+    return (double)(b->nrun * b->len) * (double)MIN(pitch, PAGE) > 1.5 * PAGE * ENTRIES;
+}
+
 /* The factor by which a step of K is slower when it moves to other cache lines of an operand read in place: distant
  * ones share sets. */
 static double scattered(const struct blocking *b)
@@ -126,6 +137,8 @@ static double tile_cycles(const struct blocking *b, double pixels)
         step = MAX(step, weights) + constants.waits * MIN(step, weights);
     else if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2)
         step = weights;
+    else if (pages(b))
+        step += constants.page;
     const double k = (double)(b->nrun * b->len) * (double)b->nchunk;
     const double store = constants.store * (b->p->unit ? 1 : b->lanes); /* stored lane by lane unless contiguous */
     const double finish = fmas * (store + b->p->weight * constants.node);
@@ -191,6 +204,17 @@ static double far_input(const struct target *t, const struct problem *p)
     const double bytes = (double)size_about(loops_elements(&p->loops->tensors.at[p->a.tensor])) * p->bytes;
     if (from_memory(t, bytes)) return bytes / t->dram_rate;
     return p->c->memory[p->a.tensor].constant ? cold(t, bytes) : 0;
+}
+
+/* The ns of taking the sums of all panels of a block to memory and back between chunks. */
+static double between_chunks(const struct blocking *b)
+{
+    const struct target *t = b->target;
+    double sums = (double)(b->panels * b->width) * b->p->bytes;
+    if (b->nchunk < 2) return 0;
+    for (int i = 0; i < b->m.n; i++) sums *= (double)b->box[i];
+    const double all = 2 * sums * (double)(b->nblock * b->nouter * (b->nchunk - 1));
+    return all / (sums > room(t) ? t->l3_rate : t->l2_rate);
 }
 
 /* The ns by which weights come late in blocks of fewer tiles than those that the kernel is made for: each tile
@@ -403,7 +427,8 @@ static double blocking_ns(const struct blocking *sized)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = weight_bytes(b);
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
-    const double memory = cold(t, weights) + far_input(t, b->p) + writing(t, b->p) + again + reading_a(b);
+    const double memory = cold(t, weights) + far_input(t, b->p) + writing(t, b->p) + again + reading_a(b) +
+                          between_chunks(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            late(b, weights) + KERNEL_STEP_NS;
 }

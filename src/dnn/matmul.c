@@ -1,5 +1,7 @@
 /* Matrix products of two activations (attention, batched products), or of an operand that `direct` cannot have packed
- * ahead. b is read in place if its rows are whole vectors; otherwise each task packs one panel at a time. */
+ * ahead. b is read in place if its rows are whole vectors; otherwise each task packs one panel at a time. In place, rows
+ * that lie in different pages are read in short chunks of K: the pages of a chunk stay in the TLB, and its lines in L2,
+ * while all panels pass. */
 #include "dnn/solvers.h"
 
 /* dfp handles short sums without reuse, such as those of a depthwise convolution. */
@@ -34,7 +36,8 @@ static struct blocking_options options_of(const struct solver_context *sc, const
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
-    static const int tiles[] = {8, 32, 1 << 20};
+    static const int tiles[] = {8, 32, 1 << 20}, chunks[] = {640, 64};
+    enum { CHUNKS = COUNT_OF(chunks), EACH = CHUNKS * COUNT_OF(tiles) };
     struct problem p;
     struct blocking b;
     const char *why;
@@ -45,11 +48,13 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
         const int source = order & 1 ? B_SCRATCH : B_IN_PLACE, swap = order >> 1;
         if (!find(sc, c, swap, &p, &why)) continue;
         for (int s = 0; s < n; s++)
-            for (int i = 0; i < COUNT_OF(tiles); i++) {
-                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source, swap}};
+            for (int e = 0; e < EACH; e++) {
+                const int i = e / CHUNKS, chunk = chunks[e % CHUNKS];
+                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, chunk, tiles[i], source, swap}};
                 if (!variant_wanted(sc, &v)) continue;
                 const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_try(&p, sc->target, &o, i ? tiles[i - 1] : 0, &b)) continue;
+                if (chunk < chunks[0] && !tile_reads_ahead(&b)) continue;
                 v.cost = cost_blocking(&b);
                 v.text = arena_printf(sc->arena, "%dx%d k%d b%lld%s%s", b.rows * b.cols, b.vectors, v.p[2],
                                       (long long)b.block_tiles, source == B_SCRATCH ? " packed" : "",

@@ -75,6 +75,7 @@ static void head(const struct tile *t)
         text_put(t->out, ", const int64_t *run_a%s", b->options.source == B_IN_PLACE ? ", const int64_t *run_b" : "");
     if (b->nchunk != 1) text_put(t->out, ", @real *sums, int64_t chunk");
     if (tile_fetch_lines(b, 1)) text_put(t->out, ", const char *next%s", tile_fetch_varies(b) ? ", int64_t fetch" : "");
+    if (tile_reads_ahead(b)) text_put(t->out, ", int64_t ahead");
     if (t->finish->value) text_put(t->out, ", const int64_t *value");
     for (int i = 0; i < b->p->nview; i++)
         if (t->finish->view[i]) text_put(t->out, ", %se%d", epilogue_pointer(b->p, i), i);
@@ -262,6 +263,25 @@ bool tile_fetch_varies(const struct blocking *b)
     return block_varies(b) && tile_fetch_lines(b, 1) > 1;
 }
 
+bool tile_reads_ahead(const struct blocking *b)
+{
+    const int64_t pitch = axis_stride(&b->k.at[b->k.n - 1], b->p->b.view.s);
+    return b->options.source == B_IN_PLACE && b->panels != 1 && (size_varies(pitch) || pitch > b->width);
+}
+
+/* Prints the prefetches of the next panel in one unrolled step: `ahead` elements behind each vector of this one. */
+static void fetch_rows(const struct tile *t, int64_t pitch)
+{
+    if (!tile_reads_ahead(t->b)) return;
+    const int line = MAX(1, 64 / (t->b->lanes * (int)t->b->p->bytes)); /* vectors in a cache line */
+    text_open(t->out, "if (ahead) {");
+    for (int u = 0; u < tile_unroll(t->b); u++)
+        for (int v = 0; v < t->vectors; v += line)
+            text_line(t->out, "__builtin_prefetch(wk + %s%s + ahead, 0, 2);",
+                      times(t, SAY("%d", u), pitch), plus(t, v * t->b->lanes));
+    text_close(t->out, "}");
+}
+
 /* Prints the prefetches of one unrolled step. */
 static void fetch_lines(const struct tile *t)
 {
@@ -329,6 +349,7 @@ static void steps(const struct tile *t, int64_t pitch, int64_t last)
     text_open(t->out, "for (; k >= %d; k -= %d, xk += %lld, wk += %lld) {", unroll, unroll,
               (long long)size_mul(unroll, ks), (long long)size_mul(unroll, width));
     fetch_lines(t);
+    fetch_rows(t, pitch);
     if (b->group >= 0)
         group_run(t);
     else
