@@ -64,12 +64,14 @@ static void own_purposes(const struct sol_tensor *t, char *purpose)
     for (int d = 0; d < t->ndim; d++) purpose[d] = t->dim[d].purpose ? t->dim[d].purpose : 'N';
 }
 
-/* -- what gains from channels-last: contractions, and windows over pixels. Without them it only costs reorders. */
+/* -- what gains from channels-last: windows over pixels. Without them it only costs reorders; in row-major memory, a 1x1
+ * convolution is a product whose vectors are pixels. */
 
 struct gain {
     const struct loops *loops;
     char (*input)[SOL_MAX_DIMS]; /* purposes of the user's tensors, by number */
-    bool found;
+    bool window, windows;        /* over pixels of one dimension, of several */
+    bool product;
 };
 
 /* Is the index one index variable, perhaps shifted or flipped? */
@@ -92,7 +94,7 @@ static void see_gain(void *user, int32_t node)
 {
     struct gain *g = user;
     const struct ex *e = &g->loops->ex.at[node];
-    g->found |= uses_again(g->loops, node);
+    g->product |= uses_again(g->loops, node);
     const struct sol_tensor *t = e->kind == EX_READ ? g->loops->tensors.at[e->tensor].user : NULL;
     int d = 0, pixels = 0;
     bool window = false;
@@ -101,7 +103,8 @@ static void see_gain(void *user, int32_t node)
         pixels += purpose == 'P' && t->dim[d].size != 1;
         window |= purpose == 'P' && !is_plain(g->loops, i);
     }
-    g->found |= window && pixels > 1; /* in one dimension, pixels are the longest runs */
+    g->window |= window;
+    g->windows |= window && pixels > 1;
 }
 
 static bool gains_from_channels_last(const struct plan *p)
@@ -114,7 +117,8 @@ static bool gains_from_channels_last(const struct plan *p)
         struct gain g = {.loops = u->loops, .input = input};
         for (int s = 0; !u->dead && !u->opaque && s < u->loops->stmts.n; s++)
             ex_walk(u->loops, u->loops->stmts.at[s].value, see_gain, &g);
-        if (g.found) return true;
+        /* in one dimension, pixels are the longest runs, and only products gain */
+        if (g.windows || (g.window && g.product)) return true;
     }
     return false;
 }
