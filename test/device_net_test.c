@@ -427,6 +427,33 @@ static void a_hang_outlives_its_call(void **state)
     }
 }
 
+/* The device does not come back from loading a network's code: it is not compiled, and the device still has its code
+ * when it goes on. Then it can be. */
+static void code_hangs_while_it_is_loaded(void **state)
+{
+    static const char text[] = "graph \"even\"\ninput %0:f32[4] \"x\"\n%1 = Softmax(%0) axis=0\noutput %1 \"y\"\n";
+    static const float x[4] = {3, 3, 3, 3};
+    struct sol_ctx *c = far_ctx("far.hang_at=1,far.hang_ms=1500");
+    struct sol_graph *g;
+    struct sol_net *net = NULL;
+    struct sol_params *params;
+    float y[4];
+    (void)state;
+    assert_int_equal(sol_config_set(c, "device::timeout", "1"), SOL_OK);
+    if (sol_graph_parse(c, text, &g)) fail_msg("%s", sol_error(c));
+    assert_int_equal(sol_compile(c, g, &net), SOL_ERR_RUN);
+    if (!strstr(sol_error(c), "device far:0: code of 'even': it has not ended after 1 s")) fail_msg("%s", sol_error(c));
+    while (dev_hangs(far_dev(c))) usleep(10000);
+    if (sol_compile(c, g, &net) || sol_params_create(net, &params) ||
+        sol_net_run(net, params, (const void *[]){x}, (void *[]){y}, 1))
+        fail_msg("%s", sol_error(c));
+    for (int i = 0; i < 4; i++) assert_true(y[i] == 0.25f);
+    sol_params_destroy(params);
+    sol_net_destroy(net);
+    sol_graph_destroy(g);
+    sol_ctx_destroy(c);
+}
+
 struct killer {
     int pid, after_us;
 };
@@ -567,13 +594,13 @@ static void failures_lose_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks_run_far_away),        cmocka_unit_test(a_small_device_says_what_is_missing),
-        cmocka_unit_test(the_peak_is_that_of_the_call), cmocka_unit_test(a_child_is_told),
-        cmocka_unit_test(failures_lose_nothing),        cmocka_unit_test(the_step_that_fails_is_named),
-        cmocka_unit_test(bad_data_names_the_step),      cmocka_unit_test(a_hang_ends_a_call),
-        cmocka_unit_test(a_hang_outlives_its_call),     cmocka_unit_test(all_ends_while_a_device_hangs),
-        cmocka_unit_test(a_program_ends_with_work),     cmocka_unit_test(another_thread_frees),
-        cmocka_unit_test(a_device_disappears),
+        cmocka_unit_test(networks_run_far_away),         cmocka_unit_test(a_small_device_says_what_is_missing),
+        cmocka_unit_test(the_peak_is_that_of_the_call),  cmocka_unit_test(a_child_is_told),
+        cmocka_unit_test(failures_lose_nothing),         cmocka_unit_test(the_step_that_fails_is_named),
+        cmocka_unit_test(bad_data_names_the_step),       cmocka_unit_test(a_hang_ends_a_call),
+        cmocka_unit_test(a_hang_outlives_its_call),      cmocka_unit_test(code_hangs_while_it_is_loaded),
+        cmocka_unit_test(all_ends_while_a_device_hangs), cmocka_unit_test(a_program_ends_with_work),
+        cmocka_unit_test(another_thread_frees),          cmocka_unit_test(a_device_disappears),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

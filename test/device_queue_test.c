@@ -77,13 +77,15 @@ static struct dev *far_dev(struct sol_ctx *c)
 {
     struct dev *dev;
     assert_int_equal(sol_device_select(c, "far"), SOL_OK);
-    far_type = selected_type(c);
-    later_type = *far_type;
-    later_type.features &= ~(uint32_t)SOL_DEVICE_SYNCHRONOUS;
-    later_type.queue = later_queue;
-    later_type.unqueue = later_unqueue;
-    later_type.submit = later_submit;
-    later_type.poll = later_poll;
+    if (!far_type) { /* once: threads of other contexts may read it */
+        far_type = selected_type(c);
+        later_type = *far_type;
+        later_type.features &= ~(uint32_t)SOL_DEVICE_SYNCHRONOUS;
+        later_type.queue = later_queue;
+        later_type.unqueue = later_unqueue;
+        later_type.submit = later_submit;
+        later_type.poll = later_poll;
+    }
     if (kind == HERE) assert_int_equal(sol_device_select(c, "cpu"), SOL_OK);
     const struct sol_device_type *type = kind == LATER ? &later_type : selected_type(c);
     if (dev_get(c, type, 0, &dev)) fail_msg("%s", sol_error(c));
@@ -454,6 +456,96 @@ static void a_polled_device_hangs(void **state)
     (void)state;
 }
 
+/* Who asks a device for what it gives at once, or in a queue with a thread of its own, or without one. */
+static sol_status ask_for_memory(struct dev *dev)
+{
+    sol_ptr p;
+    const sol_status status = dev_alloc(dev, 7000, &p);
+    if (!status) dev_free(dev, p);
+    return status;
+}
+
+static sol_status ask_in_queue(struct dev *dev)
+{
+    struct queue *q;
+    sol_ptr p;
+    sol_status status = queue_take(dev, &q);
+    if (status) return status;
+    assert_int_equal(queue_alloc(q, 7000, "x", &p), SOL_OK);
+    queue_free(q, p);
+    status = queue_wait(q, NULL);
+    queue_give(q);
+    return status;
+}
+
+static sol_status ask_for_code(struct dev *dev)
+{
+    static const struct sol_module empty;
+    struct sol_code *code;
+    const sol_status status =
+        dev_load(dev, &(struct sol_blob){.size = sizeof(struct sol_blob), .module = &empty, .name = "none"}, &code);
+    if (!status) dev_unload(dev, code);
+    return status;
+}
+
+/* What a device gives hangs: who asks is told in time, and everybody else at once, until it has come. Then all is as
+ * before: 7000 of the 8192 bytes are there, so what came too late was given back. */
+static void what_a_device_gives_hangs(void **state)
+{
+    static const struct {
+        int kind;
+        sol_status (*ask)(struct dev *dev);
+        const char *says, *then;
+    } cases[] = {{FAR, ask_for_memory, "device far:0: allocation: ", "an allocation has not ended yet"},
+                 {FAR, ask_in_queue, "device far:0: 'x': allocation: ", "an allocation has not ended yet"},
+                 {LATER, ask_in_queue, "device far:0: 'x': allocation: ", "an allocation has not ended yet"},
+                 {FAR, ask_for_code, "device far:0: code of 'none': ", "the loading of code has not ended yet"}};
+    struct sol_ctx *c[COUNT_OF(cases)];
+    struct dev *dev[COUNT_OF(cases)];
+    (void)state;
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        kind = cases[i].kind;
+        c[i] = far_ctx("far.hang_ms=2500,far.hang_at=1,far.memory=8192");
+        dev[i] = far_dev(c[i]);
+        assert_int_equal(sol_config_set(c[i], "device::timeout", "1"), SOL_OK);
+        const int64_t start = clock_ns();
+        assert_hangs(c[i], cases[i].ask(dev[i]), cases[i].says);
+        assert_true(clock_ns() - start < INT64_C(2400000000));
+        assert_true(dev_hangs(dev[i]));
+        assert_int_equal(ask_in_queue(dev[i]), SOL_ERR_RUN);
+        if (!strstr(sol_error(c[i]), cases[i].then)) fail_msg("%s", sol_error(c[i]));
+        assert_int_equal(ask_for_memory(dev[i]), SOL_ERR_RUN);
+    }
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        for (const int64_t start = clock_ns(); dev_hangs(dev[i]); usleep(10000))
+            assert_true(clock_ns() - start < INT64_C(60000000000));
+        if (cases[i].ask(dev[i])) fail_msg("%s", sol_error(c[i]));
+        if (ask_for_memory(dev[i])) fail_msg("%s", sol_error(c[i]));
+        assert_int_equal(dev_bytes(dev[i]), 0);
+        sol_ctx_destroy(c[i]);
+    }
+    kind = FAR;
+}
+
+/* A program ends while its device does not come back from an allocation. */
+static void a_context_ends_and_an_allocation_hangs(void **state)
+{
+    int status;
+    (void)state;
+    const pid_t child = fork();
+    if (!child) {
+        alarm(60);
+        static struct sol_ctx *c; /* not lost, for those who look for leaks at the end */
+        c = far_ctx("far.hang_at=1");
+        struct dev *dev = far_dev(c);
+        const bool hangs = !sol_config_set(c, "device::timeout", "1") && ask_for_memory(dev) == SOL_ERR_RUN;
+        sol_ctx_destroy(c);
+        exit(hangs ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+}
+
 /* -- heaps */
 
 static struct sol_heap *heap_of(struct sol_ctx *c)
@@ -632,6 +724,8 @@ int main(void)
         cmocka_unit_test(waits_for_events_end),
         cmocka_unit_test(freed_in_front_of_an_allocation),
         cmocka_unit_test(a_polled_device_hangs),
+        cmocka_unit_test(what_a_device_gives_hangs),
+        cmocka_unit_test(a_context_ends_and_an_allocation_hangs),
         cmocka_unit_test(a_heap_outlives_a_hang),
         cmocka_unit_test(a_context_ends_and_its_heap_hangs),
         cmocka_unit_test(loops_that_never_read_need_little),

@@ -152,7 +152,8 @@ static sol_status build_net(const struct way *w, bool trial, struct tune_net *n)
     LOG(ctx, LOG_DEBUG, "core", "%s: build %.0f ms, %d kernels", w->g->name, (double)(clock_ns() - start) / 1e6,
         n->schedule->kernels.n);
     const sol_status status = make_net(w, n->schedule, !trial, &m, &n->net);
-    if (status) module_close(&m);
+    const bool used = w->dev && dev_hangs(w->dev); /* it may still load the module */
+    if (status && !used) module_close(&m);
     return status;
 }
 

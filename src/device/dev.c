@@ -142,7 +142,7 @@ sol_status dev_load(struct dev *dev, const struct sol_blob *blob, struct sol_cod
     struct sol_failure why = failure_new();
     *out_code = NULL;
     TRY(dev_check_process(dev));
-    const sol_status status = dev->type->load(dev->device, blob, out_code, &why);
+    const sol_status status = driver_load(dev, blob, out_code, &why);
     if (!status) return SOL_OK;
     failure_report(dev->ctx, status, &why);
     return ctx_where(dev->ctx, status, "device %s: code of '%s': ", dev->name, blob->name);
@@ -163,14 +163,15 @@ sol_status device_compile(const struct sol_device_type *type, const struct sol_h
     struct sol_failure why = failure_new();
     struct sol_blob blob = {.size = sizeof blob, .name = text->name};
     const sol_status status = type->compile(type, host, text, &blob, &why);
-    if (status) {
-        failure_report(ctx, status, &why);
-        return ctx_where(ctx, status, "device %s: code of '%s': ", type->name, text->name);
-    }
-    *out_data = arena_memdup(a, blob.data, blob.bytes);
-    *out_bytes = blob.bytes;
-    type->blob_free(type, host, &blob);
-    return ctx_check(ctx);
+    const bool said = status == SOL_ERR_COMPILER && blob.data;
+    *out_bytes = status ? 0 : blob.bytes;
+    *out_data = !status ? arena_memdup(a, blob.data, blob.bytes)
+                : said  ? arena_printf(a, "%.*s", (int)blob.bytes, (const char *)blob.data)
+                        : NULL;
+    if (!status || said) type->blob_free(type, host, &blob);
+    if (!status) return ctx_check(ctx);
+    failure_report(ctx, status, &why);
+    return ctx_where(ctx, status, "device %s: code of '%s': ", type->name, text->name);
 }
 
 sol_status dev_compile(struct dev *dev, struct arena *a, const struct sol_code_text *text, const void **out_data,
@@ -182,7 +183,7 @@ sol_status dev_compile(struct dev *dev, struct arena *a, const struct sol_code_t
 sol_status dev_find(struct dev *dev, struct sol_code *code, const char *function, void **out_kernel)
 {
     struct sol_failure why = failure_new();
-    const sol_status status = dev->type->find(code, function, out_kernel, &why);
+    const sol_status status = driver_find(dev, code, function, out_kernel, &why);
     if (!status) return SOL_OK;
     failure_report(dev->ctx, status, &why);
     return ctx_where(dev->ctx, status, "device %s: ", dev->name);
@@ -190,7 +191,7 @@ sol_status dev_find(struct dev *dev, struct sol_code *code, const char *function
 
 void dev_unload(struct dev *dev, struct sol_code *code)
 {
-    if (code && dev->forks == rt_forks()) dev->type->unload(code);
+    if (code && dev->forks == rt_forks()) driver_unload(dev, code);
 }
 
 struct dev_counts dev_counts(struct dev *dev)
@@ -204,7 +205,7 @@ struct dev_counts dev_counts(struct dev *dev)
 bool dev_hangs(struct dev *dev)
 {
     lock_take(&dev->lock, NULL, NULL);
-    const bool hangs = dev->nhanging;
+    const bool hangs = dev->nhanging || dev->nstuck;
     lock_give(&dev->lock);
     return hangs;
 }

@@ -34,6 +34,8 @@ struct sol_failure failure_new(void);
 sol_status failure_report(struct sol_ctx *ctx, sol_status status, const struct sol_failure *f);
 /* For devices: sets the text of a failure. Returns `status`. */
 sol_status failure_set(struct sol_failure *f, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
+/* For compilers: where the first error in their log begins; `log`, if none is called so. */
+const char *failure_first_error(const char *log);
 const char *kernel_says(int32_t error); /* an error SOL_KERNEL_*, for people */
 
 /* dev.c: devices that this context has opened. They live as long as it. */
@@ -45,7 +47,8 @@ const char *dev_name(const struct dev *dev); /* "far:0" */
 /* Errors: INVALID in a child process of the one that opened it. */
 sol_status dev_check_process(const struct dev *dev);
 sol_status dev_load(struct dev *dev, const struct sol_blob *blob, struct sol_code **out_code);
-/* Compiles a source for a device of the type, which need not be there. *out_data lives as long as the arena. */
+/* Compiles a source for a device of the type, which need not be there. *out_data lives as long as the arena. After an
+ * error it is a text, all that the compiler said; NULL: the message has it. */
 sol_status device_compile(const struct sol_device_type *type, const struct sol_host *host, struct arena *a,
                           const struct sol_code_text *text, const void **out_data, size_t *out_bytes);
 /* The same for this device. */

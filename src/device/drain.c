@@ -42,10 +42,7 @@ bool queue_failed(struct queue *q)
 static void hang(struct queue *q, const struct entry *e)
 {
     struct sol_failure why = failure_new();
-    failure_set(&why, SOL_ERR_RUN,
-                "it has not ended after %lld s (key device::timeout); until it ends, the device accepts no more work",
-                (long long)(q->limit_ns / NS_PER_SECOND));
-    fail_locked(q, e, SOL_ERR_RUN, &why);
+    fail_locked(q, e, failure_hangs(&why, q->limit_ns), &why);
     q->hung = true;
     q->told = false;
     lock_take(&q->dev->lock, NULL, NULL);
@@ -53,7 +50,13 @@ static void hang(struct queue *q, const struct entry *e)
     lock_give(&q->dev->lock);
 }
 
-/* The caller holds the lock. A thread that waits for an event has a limit of its own. */
+/* An event and memory are waited for with a limit of their own. */
+static bool is_limited(const struct entry *e)
+{
+    return e && (e->c.kind == SOL_COMMAND_WAIT || e->c.kind == SOL_COMMAND_ALLOC || e->c.kind == SOL_COMMAND_FREE);
+}
+
+/* The caller holds the lock. */
 void queue_wait_for_thread(struct queue *q)
 {
     while (q->done < q->added && !q->hung) {
@@ -63,7 +66,7 @@ void queue_wait_for_thread(struct queue *q)
         while (q->done == before && error != ETIMEDOUT)
             error = q->limit_ns ? pthread_cond_timedwait(&q->lock.changed, &q->lock.mutex, &end)
                                 : pthread_cond_wait(&q->lock.changed, &q->lock.mutex);
-        if (q->done == before && (!q->now || q->now->c.kind != SOL_COMMAND_WAIT)) hang(q, q->now);
+        if (q->done == before && !is_limited(q->now)) hang(q, q->now);
     }
 }
 
@@ -248,7 +251,8 @@ static void execute(struct queue *q, struct entry *e)
     struct sol_failure why = failure_new();
     sol_status status = SOL_OK;
     if (e->c.kind == SOL_COMMAND_HOST || e->c.kind == SOL_COMMAND_SIGNAL) queue_finish(q);
-    const bool failed = queue_failed(q);
+    const bool failed = queue_failed(q), limited = is_limited(e);
+    if (limited) begin_waiting(q, e);
     switch ((enum sol_command_kind)e->c.kind) {
     case SOL_COMMAND_ALLOC:
         if (!failed) status = memory_back(q->dev, e->c.to, &q->pool, &why);
@@ -264,12 +268,11 @@ static void execute(struct queue *q, struct entry *e)
         break;
     case SOL_COMMAND_SIGNAL: event_signal(e->c.event, failed); break;
     case SOL_COMMAND_WAIT:
-        begin_waiting(q, e);
         if (!failed) status = event_wait(e->c.event, q->limit_ns, &why);
-        end_waiting(q);
         break;
     default: break;
     }
+    if (limited) end_waiting(q);
     if (status) fail(q, e, status, &why);
     complete(q, e);
 }

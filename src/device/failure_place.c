@@ -9,6 +9,14 @@ sol_status failure_report(struct sol_ctx *ctx, sol_status status, const struct s
     return ctx_fail(ctx, status, "%s", *f->text ? f->text : "the device gives no reason");
 }
 
+sol_status failure_hangs(struct sol_failure *f, int64_t limit_ns)
+{
+    return failure_set(f, SOL_ERR_RUN,
+                       "it has not ended after %lld s (key device::timeout); until it ends, the device accepts no more "
+                       "work",
+                       (long long)(limit_ns / NS_PER_SECOND));
+}
+
 static const char *const verbs[] = {
     [SOL_COMMAND_ALLOC] = "allocation",  [SOL_COMMAND_FREE] = "free", [SOL_COMMAND_WRITE] = "copy to it",
     [SOL_COMMAND_READ] = "copy from it", [SOL_COMMAND_COPY] = "copy", [SOL_COMMAND_FILL] = "fill",

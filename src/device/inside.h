@@ -83,11 +83,25 @@ struct dev {
     struct queue *queues;            /* idle */
     struct queue *hanging;           /* given back, but the device has not ended their commands */
     int nhanging;                    /* all such queues */
+    int nstuck;                      /* calls of its functions that have not come back in time (driver.c) */
+    const char *stuck;               /* what the first of them is */
     struct dev_counts counts;
 };
 int64_t dev_limit(const struct dev *dev); /* ns that a command may take (key device::timeout); 0: any time */
-/* failure.c: puts in front of a failure's text where it happened: the device, and the step or tensor of the command
- * (NULL: none). */
+/* driver.c: functions of the device, within that limit; `out_why` then says so. Nothing is left behind. */
+sol_status driver_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_raw, struct sol_failure *out_why);
+void driver_free(struct dev *dev, sol_ptr raw);
+sol_status driver_load(struct dev *dev, const struct sol_blob *blob, struct sol_code **out_code,
+                       struct sol_failure *out_why);
+void driver_unload(struct dev *dev, struct sol_code *code);
+sol_status driver_find(struct dev *dev, struct sol_code *code, const char *function, void **out_kernel,
+                       struct sol_failure *out_why);
+sol_status driver_queue(struct dev *dev, void *foreign, struct sol_stream **out_stream, struct sol_failure *out_why);
+void driver_unqueue(struct dev *dev, struct sol_stream *stream);
+/* failure_place.c: what has not ended within the limit. Returns RUN. */
+sol_status failure_hangs(struct sol_failure *f, int64_t limit_ns);
+/* failure_place.c: puts in front of a failure's text where it happened: the device, and the step or tensor of the
+ * command (NULL: none). */
 void failure_place(struct sol_failure *f, const char *device, const struct sol_command *c);
 /* memory.c. `take` finds a reference; `back` gives memory a reference from a pool or the device; `drop` puts the
  * memory into a pool and frees the reference. `pool`: of a queue, whose commands may still use what is in it, so that

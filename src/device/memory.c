@@ -84,7 +84,7 @@ static struct spare *from_pool(struct dev *dev, struct pool *pool, int64_t bytes
 
 static void to_device(struct dev *dev, sol_ptr raw, int64_t bytes)
 {
-    dev->type->free(dev->device, raw);
+    driver_free(dev, raw);
     lock_take(&dev->lock, NULL, NULL);
     dev->reserved -= bytes;
     lock_give(&dev->lock);
@@ -107,10 +107,10 @@ void memory_empty_pool(struct dev *dev)
 
 static sol_status from_device(struct dev *dev, int64_t bytes, sol_ptr *out_raw, struct sol_failure *out_why)
 {
-    sol_status status = dev->type->alloc(dev->device, bytes, out_raw, out_why);
+    sol_status status = driver_alloc(dev, bytes, out_raw, out_why);
     if (status == SOL_ERR_NOMEM) {
         memory_empty_pool(dev);
-        status = dev->type->alloc(dev->device, bytes, out_raw, out_why);
+        status = driver_alloc(dev, bytes, out_raw, out_why);
     }
     lock_take(&dev->lock, NULL, NULL);
     dev->counts.commands[SOL_COMMAND_ALLOC]++;
@@ -216,7 +216,7 @@ sol_status memory_alloc(struct dev *dev, struct pool *pool, int64_t bytes, sol_p
     }
     memory_drop(dev, p, NULL);
     failure_report(dev->ctx, status, &why);
-    return ctx_where(dev->ctx, status, "device %s: ", dev->name);
+    return ctx_where(dev->ctx, status, "device %s: %s", dev->name, status == SOL_ERR_NOMEM ? "" : "allocation: ");
 }
 
 sol_status dev_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_p)
@@ -253,7 +253,7 @@ void memory_free_all(struct dev *dev)
 {
     memory_empty_pool(dev);
     for (int i = 1; i < dev->room; i++) {
-        if (dev->memory[i].raw) dev->type->free(dev->device, dev->memory[i].raw);
+        if (dev->memory[i].raw) driver_free(dev, dev->memory[i].raw);
         ctx_free(dev->ctx, dev->memory[i].free);
     }
     ctx_free(dev->ctx, dev->memory);

@@ -14,9 +14,8 @@ static sol_status open_stream(struct queue *q)
     struct sol_failure why = failure_new();
     struct dev *dev = q->dev;
     q->ticket = q->asked = 0;
-    const sol_status status = dev->type->queue(dev->device, q->foreign, &q->stream, &why);
+    const sol_status status = driver_queue(dev, q->foreign, &q->stream, &why);
     if (!status) return SOL_OK;
-    q->stream = NULL;
     failure_report(dev->ctx, status, &why);
     return ctx_where(dev->ctx, status, "device %s: a queue: ", dev->name);
 }
@@ -72,7 +71,7 @@ void queue_destroy(struct queue *q)
         lock_give(&q->lock);
         pthread_join(q->thread, NULL);
     }
-    if (q->stream) q->dev->type->unqueue(q->stream);
+    if (q->stream) driver_unqueue(q->dev, q->stream);
     memory_join(q->dev, &q->pool);
     lock_destroy(&q->lock);
     ctx_free(q->dev->ctx, q);
@@ -201,7 +200,7 @@ void queue_flush(struct queue *q)
  * is under way. */
 static void reopen(struct queue *q)
 {
-    if (q->stream) q->dev->type->unqueue(q->stream);
+    if (q->stream) driver_unqueue(q->dev, q->stream);
     const bool failed = open_stream(q) != SOL_OK;
     lock_take(&q->lock, NULL, NULL);
     q->failed = failed;
@@ -231,7 +230,7 @@ sol_status queue_follow(struct queue *q, void *foreign)
     TRY(queue_wait_for(q, "another stream", NULL));
     void *const before = q->foreign;
     q->foreign = foreign;
-    if (q->stream) q->dev->type->unqueue(q->stream);
+    if (q->stream) driver_unqueue(q->dev, q->stream);
     const sol_status status = open_stream(q);
     if (!status) return SOL_OK;
     q->foreign = before; /* it goes on as it was */
@@ -314,7 +313,8 @@ sol_status queue_check_hanging(struct dev *dev)
 {
     lock_take(&dev->lock, NULL, NULL);
     struct queue *list = dev->hanging;
-    const bool hangs = dev->nhanging;
+    const bool hangs = dev->nhanging || dev->nstuck;
+    const char *stuck = dev->nstuck ? dev->stuck : "a command of another thread";
     dev->hanging = NULL;
     lock_give(&dev->lock);
     if (!hangs) return SOL_OK;
@@ -329,8 +329,7 @@ sol_status queue_check_hanging(struct dev *dev)
         queue_give(q);
     }
     if (status || !dev_hangs(dev)) return status;
-    return ctx_fail(dev->ctx, SOL_ERR_RUN, "device %s: a command of another thread hangs (key device::timeout)",
-                    dev->name);
+    return ctx_fail(dev->ctx, SOL_ERR_RUN, "device %s: %s has not ended yet (key device::timeout)", dev->name, stuck);
 }
 
 sol_status queue_wait_for(struct queue *q, const char *what, struct sol_failure *out_failure)
