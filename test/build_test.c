@@ -217,7 +217,8 @@ static void headers_are_those_of_the_tree(void **state)
 /* A failure leaves nothing behind: when the same compiler works again, its results are right. */
 static sol_status reject(void *user, const char *text, const void **out_data, size_t *out_bytes)
 {
-    (void)out_data, (void)out_bytes;
+    *out_data = *text == 'l' ? "line 1: what is this?\nline 99: the end" : NULL;
+    *out_bytes = 0;
     return ctx_fail(user, SOL_ERR_COMPILER, "line 1: what is %s", text);
 }
 
@@ -230,13 +231,15 @@ static void code_that_a_device_rejects(void **state)
     const struct code_request r = {
         .device = "opencl", .arch = "one", .extension = "cl", .make = reject, .user = p->ctx};
     assert_int_equal(build_code(p->ctx, a, &r, "here_is_an_error", &blob), SOL_ERR_COMPILER);
-    const char *kept =
-        strstr(sol_error(p->ctx), "line 1: what is here_is_an_error\nThe source, with this message at its end, "
-                                  "is kept in /");
+    const char *kept = strstr(sol_error(p->ctx), "line 1: what is here_is_an_error\nThe source, with all that the "
+                                                 "compiler said at its end, is kept in /");
     assert_non_null(kept);
     assert_non_null(strstr(kept, "/opencl/source/rejected_"));
     shell("grep -q '^here_is_an_error' '%s'/opencl/source/rejected_*.cl", p->cache);
-    shell("grep -q '^line 1: what is' '%s'/opencl/source/rejected_*.cl", p->cache);
+    shell("grep -q '^line 1: what is here' '%s'/opencl/source/rejected_*.cl", p->cache);
+    assert_int_equal(build_code(p->ctx, a, &r, "long", &blob), SOL_ERR_COMPILER);
+    assert_null(strstr(sol_error(p->ctx), "line 99")); /* the file has it */
+    shell("grep -q '^line 99: the end' '%s'/opencl/source/rejected_*.cl", p->cache);
     arena_destroy(a);
 }
 

@@ -219,7 +219,8 @@ struct sol_device_type {
     void (*free)(struct sol_device *device, sol_ptr raw);
 
     /* Compiles a source, if possible without the hardware. *out_blob is freed with `blob_free`. NULL: SOL compiles for
-     * the device with a C compiler (IN_PROCESS). Errors: COMPILER, with the first lines of the compiler's log. */
+     * the device with a C compiler (IN_PROCESS). Errors: COMPILER, with the first error of the compiler's log; if
+     * out_blob->data is set then, it is all of the log, and freed, too. */
     sol_status (*compile)(const struct sol_device_type *type, const struct sol_host *host,
                           const struct sol_code_text *text, struct sol_blob *out_blob, struct sol_failure *out_why);
     void (*blob_free)(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob);

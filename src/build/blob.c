@@ -4,16 +4,19 @@
 
 #include <string.h>
 
-/* The message has the compiler's log, and names the file with the text that was rejected and the log behind it. */
-static sol_status rejected(struct cache *c, const char *key, const struct code_request *r, const char *text)
+/* The message names the file with the text that was rejected, and what the compiler said behind it. `said` NULL: the
+ * message has all of that. */
+static sol_status rejected(struct cache *c, const char *key, const struct code_request *r, const char *text,
+                           const char *said)
 {
     const char *folder;
     const char *why = arena_strdup(c->arena, sol_error(c->ctx));
     if (cache_source_folder(c, &folder)) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
     const char *path = arena_printf(c->arena, "%s/rejected_%s.%s", folder, key, r->extension);
-    const char *both = arena_printf(c->arena, "%s\n/*\n%s\n*/\n", text, why);
+    const char *both = arena_printf(c->arena, "%s\n/*\n%s\n*/\n", text, said ? said : why);
     if (file_write(c->ctx, path, both, strlen(both))) return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s", why);
-    return ctx_fail(c->ctx, SOL_ERR_COMPILER, "%s\nThe source, with this message at its end, is kept in %s", why, path);
+    return ctx_fail(c->ctx, SOL_ERR_COMPILER,
+                    "%s\nThe source, with all that the compiler said at its end, is kept in %s", why, path);
 }
 
 /* Keeps the text of code that was made (key compiler::debug). */
@@ -48,8 +51,9 @@ static sol_status make(struct cache *c, const struct code_request *r, const char
                        const char *const *key, struct code_blob *out)
 {
     cache_make_room(c);
+    *out = (struct code_blob){0};
     const sol_status status = r->make(r->user, text, &out->data, &out->bytes);
-    if (status) return status == SOL_ERR_COMPILER ? rejected(c, key[0], r, text) : status;
+    if (status) return status == SOL_ERR_COMPILER ? rejected(c, key[0], r, text, out->data) : status;
     cache_keep(c, CACHE_OBJECT, out->data, out->bytes, nkey, key);
     return SOL_OK;
 }

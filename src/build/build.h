@@ -50,6 +50,7 @@ struct code_request {
     const char *device;    /* its folder in the cache */
     const char *arch;      /* what the code is for; part of the key */
     const char *extension; /* of files with such texts: "cl" */
+    /* After the error COMPILER, *out_data may be a text: all that the compiler said. */
     sol_status (*make)(void *user, const char *text, const void **out_data, size_t *out_bytes);
     void *user;
 };

@@ -20,6 +20,14 @@ sol_status failure_set(struct sol_failure *f, sol_status status, const char *for
     return status;
 }
 
+/* "kernels.cu(7): error: ..", "error: kernel.cl:7:5: ..": the line in which it stands. */
+const char *failure_first_error(const char *log)
+{
+    const char *at = strstr(log, "error: ");
+    while (at && at > log && at[-1] != '\n') at--;
+    return at ? at : log;
+}
+
 const char *kernel_says(int32_t error)
 {
     return error == SOL_KERNEL_INDEX      ? "an index is out of range"

@@ -65,15 +65,17 @@ void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *
 
 /* -- NVRTC */
 
-static sol_status rtc_failed(const struct rtc *rtc, rtc_program program, int error, struct sol_failure *why)
+static sol_status rtc_failed(const struct rtc *rtc, rtc_program program, int error, struct sol_blob *out_log,
+                             struct sol_failure *why)
 {
     size_t n = 0;
     rtc->LogSize(program, &n);
     char *log = calloc(n + 1, 1);
     if (log) rtc->Log(program, log);
-    failure_set(why, SOL_ERR_COMPILER, "NVRTC (error %d): %.900s", error, log ? log : "out of memory");
-    free(log);
-    return SOL_ERR_COMPILER;
+    out_log->data = log;
+    out_log->bytes = log ? strlen(log) : 0;
+    return failure_set(why, SOL_ERR_COMPILER, "NVRTC (error %d): %.900s", error,
+                       log ? failure_first_error(log) : "out of memory");
 }
 
 static sol_status rtc_compile(const struct rtc *rtc, const struct sol_code_text *text, struct sol_blob *out,
@@ -90,13 +92,13 @@ static sol_status rtc_compile(const struct rtc *rtc, const struct sol_code_text 
     if (!error) error = rtc->CodeSize(program, &n);
     char *data = error ? NULL : malloc(n + 1);
     if (data) error = rtc->Code(program, data);
-    sol_status status = error   ? rtc_failed(rtc, program, error, why)
-                        : !data ? failure_set(why, SOL_ERR_NOMEM, "out of memory")
-                                : SOL_OK;
-    rtc->Destroy(&program);
     out->data = data;
     out->bytes = n;
-    if (status) tool_blob_free(NULL, NULL, out);
+    if (error) tool_blob_free(NULL, NULL, out);
+    const sol_status status = error   ? rtc_failed(rtc, program, error, out, why)
+                              : !data ? failure_set(why, SOL_ERR_NOMEM, "out of memory")
+                                      : SOL_OK;
+    rtc->Destroy(&program);
     return status;
 }
 

@@ -272,19 +272,23 @@ static void opencl_free(struct sol_device *d, sol_ptr raw)
 
 /* -- code */
 
+/* out_log, unless it is NULL, gets what the compiler says about an error. */
 static sol_status build(const struct cl *cl, cl_device_id id, cl_program program, const char *options,
-                        struct sol_failure *why)
+                        struct sol_blob *out_log, struct sol_failure *why)
 {
-    char log[900] = "";
     const int32_t error = cl->BuildProgram(program, 1, &id, options, NULL, NULL);
     if (!error) return SOL_OK;
     size_t n = 0;
     cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n);
-    char *all = malloc(n + 1);
-    if (all && !cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, n, all, NULL))
-        snprintf(log, sizeof log, "%.*s", (int)n, all);
-    free(all);
-    return failure_set(why, SOL_ERR_COMPILER, "OpenCL: %s (error %d): %s", cl_error(error), (int)error, log);
+    char *log = calloc(n + 1, 1);
+    if (log) cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
+    failure_set(why, SOL_ERR_COMPILER, "OpenCL: %s (error %d): %.900s", cl_error(error), (int)error,
+                log ? failure_first_error(log) : "");
+    if (out_log && log)
+        *out_log = (struct sol_blob){.size = sizeof *out_log, .data = log, .bytes = strlen(log)};
+    else
+        free(log);
+    return SOL_ERR_COMPILER;
 }
 
 static sol_status binary_of(const struct cl *cl, cl_program program, struct sol_blob *out, struct sol_failure *why)
@@ -325,7 +329,7 @@ static sol_status opencl_compile(const struct sol_device_type *type, const struc
     const char *source = text->text;
     cl_program program = f.cl.CreateProgramWithSource(context, 1, &source, NULL, &error);
     sol_status status = error ? fail(out_why, error, "clCreateProgramWithSource", NULL) : SOL_OK;
-    if (!status) status = build(&f.cl, f.id, program, single ? OPTIONS_SINGLE : OPTIONS, out_why);
+    if (!status) status = build(&f.cl, f.id, program, single ? OPTIONS_SINGLE : OPTIONS, out_blob, out_why);
     if (!status) status = binary_of(&f.cl, program, out_blob, out_why);
     if (program) f.cl.ReleaseProgram(program);
     f.cl.ReleaseContext(context);
@@ -365,7 +369,7 @@ static sol_status opencl_load(struct sol_device *d, const struct sol_blob *blob,
     code->program = d->cl.CreateProgramWithBinary(d->context, 1, &d->id, &blob->bytes, &data, &state, &error);
     sol_status status = error || state
                             ? fail(out_why, error ? error : state, "the program cannot be loaded", blob->name)
-                            : build(&d->cl, d->id, code->program, "", out_why);
+                            : build(&d->cl, d->id, code->program, "", NULL, out_why);
     if (status)
         opencl_unload(code);
     else

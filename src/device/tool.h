@@ -12,7 +12,7 @@ struct tool {
                           const char *const **out_argv, const char **out_file);
     void *user;
 };
-/* Fills in data and bytes of *out. Errors: COMPILER, with the beginning of what the program says, IO, NOMEM. */
+/* Fills in data and bytes of *out, as `compile` of a device does. Errors: COMPILER, IO, NOMEM. */
 sol_status tool_compile(const struct sol_host *host, const struct tool *t, const struct sol_code_text *text,
                         struct sol_blob *out, struct sol_failure *why);
 void tool_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob);

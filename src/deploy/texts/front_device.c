@@ -296,8 +296,7 @@ static sol_status load_blob(const struct front_net *net, const struct front_devi
     const struct sol_code_text text = {
         .size = sizeof text, .name = net->name, .text = (const char *)blob.data, .arch = info.arch};
     if (!status) status = type->compile(type, &this_host, &text, &made, why);
-    if (status) return status;
-    status = type->load(d->device, &made, &l->code, why);
+    if (!status) status = type->load(d->device, &made, &l->code, why);
     type->blob_free(type, &this_host, &made);
     return status;
 }
