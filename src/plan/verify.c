@@ -141,56 +141,58 @@ static bool overlap(const struct access *a, const struct access *b, int ndim)
 
 /* -- who writes before who reads */
 
-/* Adds the number of elements that a statement writes, and their region. */
-static void add_points(struct access *w, const struct loops_stmt *s)
+/* The number of elements that a statement writes, and their region. */
+static void set_points(struct access *w, const struct loops_stmt *s)
 {
     const struct loops *loops = w->u->loops;
-    const int64_t points = ivars_points(loops, stmt_ivars(loops, s));
     int d = 0;
-    if (!points) return;
-    for (int32_t i = s->index; i; i = loops->ex.at[i].next, d++) {
+    w->points = ivars_points(loops, stmt_ivars(loops, s));
+    for (int32_t i = s->index; i && w->points; i = loops->ex.at[i].next, d++) {
         int64_t low = 0, high = 0;
         ex_bounds(loops, i, &low, &high);
-        low = size_hint(low);
-        high = size_hint(high);
-        w->low[d] = w->points ? MIN(w->low[d], low) : low;
-        w->high[d] = w->points ? MAX(w->high[d], high + 1) : high + 1;
+        w->low[d] = size_hint(low);
+        w->high[d] = size_hint(high) + 1;
     }
-    w->points += points;
 }
 
-static struct access *write_of(struct check *c, const struct unit *u, int at, int tensor)
+/* What a statement writes to a tensor; NULL: an opaque unit writes all of it. */
+static void add_write(struct check *c, const struct unit *u, int at, int tensor, const struct loops_stmt *stmt)
 {
     struct access *w = NEW(c->scratch, struct access);
     const struct allocation *s = allocation_of(c, user_of(u, tensor));
     *w = (struct access){.u = u, .at = at, .tensor = tensor};
-    for (int i = 0; i < u->loops->stmts.n && !u->opaque; i++)
-        for (int o = 0; o < u->loops->stmts.at[i].nout; o++)
-            if (u->loops->stmts.at[i].out[o] == tensor) add_points(w, &u->loops->stmts.at[i]);
-    if (u->opaque) w->points = size_hint(tensor_elements(s->t));
+    if (stmt)
+        set_points(w, stmt);
+    else
+        w->points = size_hint(tensor_elements(s->t));
     if (u->version) w->points = 0;
     for (int d = 0; d < s->t->ndim; d++) {
-        if (u->opaque) w->high[d] = size_hint(s->t->dim[d].size);
+        if (!stmt) w->high[d] = size_hint(s->t->dim[d].size);
         w->low[d] += at_of(s, d);
         w->high[d] += at_of(s, d);
     }
-    return w;
+    w->next = c->writes[s->root->id];
+    c->writes[s->root->id] = w;
+}
+
+/* Each statement for itself: two of them may write a tensor in front of a part and behind it. */
+static void find_unit_writes(struct check *c, const struct unit *u, int at)
+{
+    for (int k = 0; k < u->loops->tensors.n; k++)
+        if (u->opaque && u->loops->tensors.at[k].role == LOOPS_OUTPUT) add_write(c, u, at, k, NULL);
+    for (int i = 0; i < u->loops->stmts.n && !u->opaque; i++) {
+        const struct loops_stmt *stmt = &u->loops->stmts.at[i];
+        for (int o = 0; o < stmt->nout; o++)
+            if (u->loops->tensors.at[stmt->out[o]].role == LOOPS_OUTPUT) add_write(c, u, at, stmt->out[o], stmt);
+    }
 }
 
 static void find_writes(struct check *c)
 {
     struct plan *p = c->p;
     c->writes = NEW_ARRAY(c->scratch, struct access *, p->nallocations + 1);
-    for (int i = p->units.n - 1; i >= 0; i--) {
-        const struct unit *u = p->units.at[i];
-        for (int k = 0; k < u->loops->tensors.n && !u->dead; k++) {
-            if (u->loops->tensors.at[k].role != LOOPS_OUTPUT) continue;
-            const int root = allocation_of(c, user_of(u, k))->root->id;
-            struct access *w = write_of(c, u, i, k);
-            w->next = c->writes[root];
-            c->writes[root] = w;
-        }
-    }
+    for (int i = p->units.n - 1; i >= 0; i--)
+        if (!p->units.at[i]->dead) find_unit_writes(c, p->units.at[i], i);
 }
 
 /* Two units may write parts of one tensor, or two parts of one root. */

@@ -96,3 +96,15 @@ param %2:f32[16] "b"
 %3:f32[3 0 1 5], %4:f32[3 1 1 5], %5:f32[3 6 1 5] = Split(%0) axis=1 sizes=[0,1,6]
 %6:f32[N=3 N=0 N=1 C=16] = Linear(%3, %1, %2)
 output %6 "y"
+
+# with auto,direct
+graph "a tensor twice in a concatenation, in an epilogue"
+input %0:f32[2 1 9 4] "x"
+param %1:f32[1 1 2 2] "w"
+%2:f32[N=2 C=1 P=10 P=5] = Conv(%0, %1, -) p=1 q=1
+%3:f32[N=2 1 P=10 P=5] = tanh(%2)
+%4:f32[N=2 1 P=10 P=5] = sinh(%3)
+%5:f32[N=2 1 P=30 P=5] = Concat(%4, %3, %4) axis=2
+%6:f32[N=2 1 P=30 P=5] = exp(%5)
+output %4 "y"
+output %6 "z"
