@@ -29,8 +29,9 @@ def is_away(t: torch.Tensor) -> bool:
 
 
 def first(tensors: Iterable[Any]) -> torch.device:
-    """The device of the first tensor among these values; the host, if there is none."""
-    return next((t.device for t in tensors if isinstance(t, torch.Tensor)), HOST)
+    """The device of the first tensor among these values; the host, which is `HOST` itself, if there is none."""
+    device = next((t.device for t in tensors if isinstance(t, torch.Tensor)), HOST)
+    return HOST if device == HOST else device
 
 
 def check(model: str, named: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -99,8 +100,11 @@ def check_capture(device: torch.device) -> None:
 
 
 def lowers(device: torch.device) -> bool:
-    """Whether autocast changes what operators compute there."""
-    return torch.is_autocast_enabled("cpu") or (device.type == CUDA and torch.is_autocast_enabled("cuda"))
+    """Whether autocast changes what operators compute there. (PyTorch makes a text for each `type`, which takes longer than
+    all else that a call asks, so it is not asked of the host.)"""
+    return torch.is_autocast_enabled("cpu") or (
+        device is not HOST and device.type == CUDA and torch.is_autocast_enabled("cuda")
+    )
 
 
 def put(t: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -309,7 +309,8 @@ class Program:
         for copy in self.copies.values():
             copy.refresh()
         seed = (places.put(facts.seed, self.device),) if self.translation.random else ()
-        seed = (*self._before(), *seed)
+        if self.translation.before:
+            seed = (*self._before(), *seed)
         if not self.hosted.steps:
             return leaves + seed
         if not self.caller.accepts((*leaves, *(example for _, example in self.hosted.inputs), *seed)):
