@@ -240,7 +240,7 @@ class Function:
         self._parse, self._vdims = source.parse, source.call.vdims
         self._programs: Programs[Program] = Programs(self.name, self._compile, _bytes)  # type: ignore[arg-type]
         self._lock = threading.Lock()  # of parameters
-        self._varying: dict[Any, Program] = {}
+        self._varying: dict[Any, Program | None] = {}
         self._latest: Program | None = None
         call = source.call
         if call.args or call.kwargs:
@@ -288,16 +288,25 @@ class Function:
     def _for_all(self, group: Any, call: Call, leaves: Sequence[Any], mode: Mode) -> Program | None:
         """The program for sizes that vary, if it takes these."""
         if group not in self._varying:
-            args, kwargs = rebuild((call.args, call.kwargs), leaves)
-            parsed = self._parse(Call(args, kwargs, vdims=self._vdims), mode)
-            self._varying[group] = Program(parsed, mode, self.parameters)
+            self._varying[group] = self._all_sizes(call, leaves, mode)
         program = self._varying[group]
+        if program is None:
+            return None
         try:
             program.sizes(leaves)
         except _core.InvalidError as e:
             log.debug(f"{self.name}: a program for this call alone: {e}")
             return None
         return program
+
+    def _all_sizes(self, call: Call, leaves: Sequence[Any], mode: Mode) -> Program | None:
+        args, kwargs = rebuild((call.args, call.kwargs), leaves)
+        try:
+            made = Program(self._parse(Call(args, kwargs, vdims=self._vdims), mode), mode, self.parameters)
+        except _core.UnsupportedError as e:
+            log.info(f"{self.name}: each combination of sizes has a program: {e}")
+            return None
+        return made if made.net.dims else None
 
     def _compile(self, key: Key) -> Program:
         return Program(self._parse(key.call, key.mode), key.mode, self.parameters)

@@ -123,6 +123,46 @@ def test_batches_share_one_program():
     assert len(net._sol.programs) == 2
 
 
+def test_functions_of_jax_at_all_sizes():
+    """One program in PyTorch and on arrays; a size that the function compares has one of its own."""
+    params = {"w": jnp.ones((4, 3)) / 4, "b": jnp.arange(3.0)}
+
+    def function(p, x):
+        return jnp.tanh(x @ p["w"] + p["b"]) * (2 if x.shape[0] == 3 else 1)
+
+    module = sol.optimize(function, params, jnp.ones((5, 4)), framework="pytorch", vdims=True)
+    plain = sol.optimize(function, params, jnp.ones((5, 4)), framework="numpy", vdims=True)
+    for n in (5, 1, 3, 9):
+        x = torch.randn(n, 4, requires_grad=True)
+        want, pull = jax.vjp(lambda x: function(params, x), jnp.asarray(x.detach().numpy()))
+        result = module(x)
+        result.sum().backward()
+        np.testing.assert_allclose(result.detach(), want, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(x.grad, pull(jnp.ones_like(want))[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(plain(x.detach().numpy()), want, rtol=1e-5, atol=1e-6)
+    assert len(module._sol.programs) == 4 and len(plain._programs) == 1
+    sizes = sol.optimize(function, params, jnp.ones((5, 4)), framework="numpy", vdims=[False])
+    assert sizes(np.ones((2, 4), np.float32)).shape == (2, 3) and len(sizes._programs) == 2
+
+
+def test_models_in_jax_at_all_sizes():
+    """One program for inference and one for gradients, also within `jit`; sizes that it does not take have programs of their own."""
+    model = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.Flatten(2))
+    net = sol.optimize(model, torch.randn(2, 2, 6, 8), framework="jax", vdims=True)
+    for shape in ((2, 2, 6, 8), (5, 2, 4, 9), (1, 2, 7, 3), (0, 2, 6, 8)):
+        x = torch.randn(shape)
+        want = model(x)
+        model.zero_grad()
+        want.square().sum().backward()
+        given = jnp.asarray(x.numpy())
+        for result in (net(net.parameters, given), jax.jit(net)(net.parameters, given)):
+            np.testing.assert_allclose(result, want.detach(), rtol=1e-4, atol=1e-5)
+        gradients = jax.jit(jax.grad(lambda p, x=given: (net(p, x) ** 2).sum()))(net.parameters)
+        np.testing.assert_allclose(gradients["0.weight"], model[0].weight.grad, rtol=1e-4, atol=1e-4)
+    (family,) = (e.program.varying for e in net._families._entries.values())
+    assert len(family._networks) == 2 and len(family._sized) <= 1 and not len(net._programs)
+
+
 def test_random_layers():
     """The streams of the target's framework: the same numbers for the same seed."""
     model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5))

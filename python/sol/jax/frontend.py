@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from sol import _core, report
+from sol import _core, log, report
+from sol.inputs import ANY, Dim, type_name
 from sol.inputs import Input as Described
-from sol.inputs import type_name
 from sol.parsed import Call, Input, Mode, Output, Owned, Param, Parsed, flatten, is_keras, rebuild
 
+from . import vary
 from .builder import sol_name
 from .function import Call as Taken
-from .function import Function, Traced
+from .function import Family, Function, Traced, VaryingTraced
 from .function import optimize as optimized
 from .network import Described as Graph
 from .wrap import Model, wrap
@@ -87,36 +88,83 @@ def _bound(model: Any) -> list[Any]:
 
 def parse(model: Any, call: Call, mode: Mode) -> Parsed:
     """Traces and translates a function. Leaves that are no arrays are what they are in every call."""
-    leaves = flatten((call.args, call.kwargs))
-    which = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray | np.generic | jax.Array | Described)]
-    own = owned(model)
-    function, tree = (model.func, jax.tree_util.tree_structure(model.args[0])) if own else (model, None)
-    more, named = (model.args[1:], model.keywords) if own else ((), {})
-    found: list[Any] = []
-
-    def flat(*arrays: Any) -> list[Any]:
-        given = list(leaves)
-        for i, x in zip(which, arrays[len(own) :], strict=True):
-            given[i] = x
-        args, kwargs = rebuild((call.args, call.kwargs), given)
-        first = [jax.tree_util.tree_unflatten(tree, arrays[: len(own)])] if own else []
-        made, result = jax.tree_util.tree_flatten(function(*first, *more, *args, **named, **kwargs))
-        found[:] = [result]
-        return made
-
-    name = getattr(function, "__name__", type(function).__name__)
-    names = [*(o.name for o in own), *(f"in_{k}" for k in range(len(which)))]
-    specs = [*(_spec(o.array) for o in own), *(_spec(leaves[i]) for i in which)]
+    reading = Reading(model, call)
+    traced, own = reading.traced(call.vdims), reading.own
     numbers = list(range(len(own)))
-    graph = Graph(name, Traced(name, flat, specs, names, numbers), numbers, (0,) if mode.gradient else None, False)
-    inputs = [Input(n, i, t.handle) for n, i, t in zip(names[len(own) :], which, graph.values[len(own) :], strict=True)]
+    graph = Graph(reading.name, traced, numbers, (0,) if mode.gradient else None, False)
+    rows = zip(reading.names[len(own) :], reading.which, graph.values[len(own) :], strict=True)
+    inputs = [Input(n, i, t.handle) for n, i, t in rows]
     params = [Param(o.name, t.handle) for o, t in zip(own, graph.values, strict=False)]
     params += [
         Param(f"constant_{k}", t.handle, c) for k, (t, c) in enumerate(zip(graph.held, graph.constants, strict=True))
     ]
     outputs = [Output(f"out_{k}", sol_name(r.dtype), k) for k, r in enumerate(graph.results)]
-    result = found[0]
-    return Parsed(name, graph.graph, inputs, params, outputs, lambda made: jax.tree_util.tree_unflatten(result, made))
+    result = traced.tree
+    return Parsed(
+        reading.name, graph.graph, inputs, params, outputs, lambda made: jax.tree_util.tree_unflatten(result, made)
+    )
+
+
+class Reading:
+    """A function and its call, taken apart."""
+
+    def __init__(self, model: Any, call: Call) -> None:
+        self.call, self.leaves = call, flatten((call.args, call.kwargs))
+        self.which = [
+            i for i, x in enumerate(self.leaves) if isinstance(x, np.ndarray | np.generic | jax.Array | Described)
+        ]
+        self.own = owned(model)
+        self._tree = jax.tree_util.tree_structure(model.args[0]) if self.own else None
+        self._function = model.func if self.own else model
+        self._more: tuple[Any, ...] = model.args[1:] if self.own else ()
+        self._named: dict[str, Any] = model.keywords if self.own else {}
+        self.name = getattr(self._function, "__name__", type(self._function).__name__)
+        self.names = [*(o.name for o in self.own), *(f"in_{k}" for k in range(len(self.which)))]
+        self._result: Any = None
+
+    def _flat(self, *arrays: Any) -> list[Any]:
+        """The function of its parameters and arguments."""
+        given, n = list(self.leaves), len(self.own)
+        for i, x in zip(self.which, arrays[n:], strict=True):
+            given[i] = x
+        args, kwargs = rebuild((self.call.args, self.call.kwargs), given)
+        first = [jax.tree_util.tree_unflatten(self._tree, arrays[:n])] if self.own else []
+        made, self._result = jax.tree_util.tree_flatten(
+            self._function(*first, *self._more, *args, **self._named, **kwargs)
+        )
+        return list(made)
+
+    def _trace(self, specs: Sequence[Any], varying: vary.Varying | None = None) -> Traced:
+        others = self.name, self._flat, specs, self.names, list(range(len(self.own)))
+        if varying is None:
+            made = Traced(*others)
+        else:
+            made = VaryingTraced(varying, specs, self.name, self._flat, varying.specs(specs), *others[3:])
+        made.tree = self._result
+        return made
+
+    def _places(self, vdims: Any) -> dict[vary.Place, Dim]:
+        """The sizes that are to vary if they may: those that are described so, and with `vdims` all others."""
+        made: dict[vary.Place, Dim] = {}
+        for i, x in enumerate((self.leaves[k] for k in self.which), len(self.own)):
+            for d, n in enumerate(x.shape if vdims is not None else ()):
+                if isinstance(x, Described) and x.varies(d):
+                    made[i, d] = n if isinstance(n, Dim) else ANY
+                elif vdims and (n > 1 or (d == 0 and n)):
+                    made[i, d] = ANY
+        return made
+
+    def traced(self, vdims: Any) -> Traced:
+        """The function for all sizes that `vdims` lets vary, as far as they may: None: none; False: those that are described so."""
+        specs = [*(_spec(o.array) for o in self.own), *(_spec(self.leaves[i]) for i in self.which)]
+        places = self._places(vdims)
+        if not places:
+            return self._trace(specs)
+        family = Family(self._trace, specs, places, vdims or None)
+        if family.traced is not None:
+            return family.traced
+        log.info(f"{self.name}: each new size is compiled: {next(iter(family.search.why.values()), '')}")
+        return self._trace(family.specs)
 
 
 def _spec(x: Any) -> Any:

@@ -142,8 +142,38 @@ class Traced(Networks):
             return self._vectorized[key]
 
 
-class VaryingTraced(Traced):
-    """Networks of a function for all sizes. Where there is none with a gradient, each combination of sizes has one."""
+class ForAll(Networks):
+    """Networks for all sizes. Where there is none with a gradient, or it does not take the sizes of a call, each combination of sizes
+    has one."""
+
+    def __init__(self, *others: Any) -> None:
+        super().__init__(*others)
+        self._sized: Programs[Networks] = Programs(self.name, self._of_sizes, lambda n: n.memory)
+        self._refused: set[tuple[int, ...] | None] = set()
+
+    @abstractmethod
+    def _of_sizes(self, dims: Hashable) -> Networks:
+        """Those for one combination."""
+
+    def _takes(self, network: Network, dims: tuple[int, ...]) -> bool:
+        """Whether the network runs with these sizes."""
+        return True
+
+    def network_at(self, wanted: tuple[int, ...] | None, dims: tuple[int, ...]) -> tuple[Network, tuple[int, ...]]:
+        """The network for all sizes, or that for these."""
+        if wanted not in self._refused:
+            try:
+                network = self.network(wanted)
+                if self._takes(network, dims):
+                    return network, dims
+            except (_core.UnsupportedError, forms.Varies) as e:
+                self._refused.add(wanted)
+                log.info(f"{self.name}: each new size is compiled for gradients: {' '.join(str(e).split())}")
+        return self._sized.get(dims).network(wanted), ()
+
+
+class VaryingTraced(ForAll, Traced):
+    """Networks of a function for all sizes."""
 
     varying: vary.Varying
 
@@ -151,22 +181,10 @@ class VaryingTraced(Traced):
         """`specs` are the types of the example; `others` are arguments of `Traced`."""
         super().__init__(*others)
         self.varying, self._specs = varying, specs
-        self._sized: Programs[Traced] = Programs(self.name, self._of_sizes, lambda t: t.memory)
-        self._refused: set[tuple[int, ...] | None] = set()
 
     def _of_sizes(self, dims: Hashable) -> Traced:
         assert isinstance(dims, tuple)
         return Traced(self.name, self.flat, self.varying.at(dims, self._specs), self.names, self.params)
-
-    def network_at(self, wanted: tuple[int, ...] | None, dims: tuple[int, ...]) -> tuple[Network, tuple[int, ...]]:
-        """The network for all sizes, or that for these."""
-        if wanted not in self._refused:
-            try:
-                return self.network(wanted), dims
-            except (_core.UnsupportedError, forms.Varies) as e:
-                self._refused.add(wanted)
-                log.info(f"{self.name}: each new size is compiled for gradients: {' '.join(str(e).split())}")
-        return self._sized.get(dims).network(wanted), ()
 
     def fits(self, shapes: Sequence[Sequence[int]]) -> bool:
         """Whether a call of these sizes runs here."""

@@ -70,6 +70,8 @@ class Described:
             except Rejected as e:
                 raise _core.UnsupportedError(f"{name}: argument {traced.names[i]}: {e}: not supported") from None
         self.values = [values[i] for i in range(len(values))]
+        if traced.varying:
+            traced.varying.require(graph, translation.sizes)
         made = translation.translate(closed, self.values)
         if made.problems:
             raise rejection(made.problems)

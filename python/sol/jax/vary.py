@@ -130,6 +130,14 @@ class Varying:
             made[name] = forms.size(graph.dim(label, s.size, low, high, multiple)) // multiple
         return made
 
+    def require(self, graph: _core.Graph, sizes: dict[str, Any]) -> None:
+        """Sizes that the trace takes for different differ in all calls of the graph."""
+        for a, b in self.apart:
+            x, y = evaluated(a, sizes), evaluated(b, sizes)
+            if forms.varies(x - y):
+                square = (x - y) * (x - y)
+                graph.require(forms.form(square - 1), f"a comparison of {x} and {y} has another outcome")
+
     def dims(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
         """The sizes of a call; None: it needs another program."""
         for i, (own, shape) in enumerate(zip(self.shapes, shapes, strict=True)):

@@ -3,20 +3,20 @@ kept as those of JAX's own functions are."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from sol import _core
+from sol import _core, forms, log
 from sol.device import device
+from sol.inputs import vdims_wanted
 from sol.parsed import NUMPY, Call, Mode, Parsed, Source, differentiate, example, flatten, outline, rebuild
 from sol.programs import Programs
 
-from .function import Networks
-from .network import INPUT, PARAM, Network, register
+from .function import ForAll, Networks
+from .network import INPUT, PARAM, Network, Type, register
 
 _WIDE = ("i64", "u64")
 
@@ -30,9 +30,8 @@ def _spec(tensor: _core.Tensor) -> Any:
     """The type of an array at the network's border."""
     if tensor.dtype == "f64" and not jax.config.jax_enable_x64:
         raise _core.UnsupportedError("float64: JAX has it after jax.config.update('jax_enable_x64', True)")
-    if _pairs(tensor.dtype):
-        return jax.ShapeDtypeStruct((*tensor.shape, 2), np.uint32)
-    return jax.ShapeDtypeStruct(tensor.shape, NUMPY[tensor.dtype])
+    shape = tuple(map(forms.size, tensor.shape))
+    return Type((*shape, 2), np.uint32) if _pairs(tensor.dtype) else Type(shape, NUMPY[tensor.dtype])
 
 
 def _split(x: Any, signed: bool) -> Any:
@@ -79,7 +78,7 @@ class ParsedNetwork(Network):
 
 
 class Wrapped(Networks):
-    """The networks of a wrapped model for calls of one kind."""
+    """The networks of a wrapped model for calls of one kind. `vdims` in the call: for all sizes that it lets vary."""
 
     def __init__(self, source: Source, call: Call, training: bool) -> None:
         self.source, self.example, self.training = source, call, training
@@ -123,6 +122,72 @@ class Wrapped(Networks):
         ]
 
 
+class Varying(ForAll, Wrapped):
+    """Those for all sizes."""
+
+    def __init__(self, source: Source, call: Call, training: bool) -> None:
+        super().__init__(source, call, training)
+        first = len(self.params)
+        self._shapes = [tuple(map(forms.size, i.tensor.shape)) for i in self.parsed.inputs]
+        found: dict[str, tuple[int, int]] = {}
+        for k, shape in enumerate(self._shapes):
+            for d, n in enumerate(shape):
+                if forms.varies(n) and _core.size_limits(n.form):
+                    found.setdefault(repr(n), (first + k, d))
+        self._where = [found[name] for name in sorted(found, key=lambda name: int(name[1:]))]
+        if not found:
+            raise _core.UnsupportedError("no size may vary")
+
+    def _of_sizes(self, dims: Hashable) -> Wrapped:
+        assert isinstance(dims, tuple)
+        call = self.example
+        leaves = flatten((call.args, call.kwargs))
+        for i, shape in zip(self.parsed.inputs, self._shapes, strict=True):
+            if i.leaf >= 0:
+                leaves[i.leaf] = np.zeros(forms.at(shape, dims), leaves[i.leaf].dtype)
+        return Wrapped(self.source, Call(*rebuild((call.args, call.kwargs), leaves)), self.training)
+
+    def _takes(self, network: Network, dims: tuple[int, ...]) -> bool:
+        if len(network.net.dims) != len(dims):
+            raise _core.UnsupportedError("no argument has the size of a dimension")
+        try:
+            network.net.bind(tuple(forms.at(shape, dims) for shape in self._shapes))
+        except _core.InvalidError as e:
+            log.debug(f"{self.name}: a program for this call alone: {e}")
+            return False
+        return True
+
+    def dims(self, shapes: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+        """The sizes of a call."""
+        return tuple(shapes[i][d] for i, d in self._where)
+
+    def fits(self, leaves: Sequence[Any]) -> bool:
+        """Whether sizes that do not vary are the network's, and equal ones are equal."""
+        first = len(self.params)
+        given = {first + k: leaves[i.leaf].shape for k, i in enumerate(self.parsed.inputs) if i.leaf >= 0}
+        dims = self.dims(given)
+        return all(
+            tuple(given[first + k]) == forms.at(s, dims) for k, s in enumerate(self._shapes) if first + k in given
+        )
+
+
+class Family:
+    """The networks for all sizes of calls of one kind. `varying` None: there are none."""
+
+    def __init__(self, source: Source, key: Key) -> None:
+        args, kwargs = key.call.args, key.call.kwargs
+        self.varying: Varying | None = None
+        try:
+            self.varying = Varying(source, Call(args, kwargs, vdims=source.call.vdims), key.training)
+        except (_core.UnsupportedError, _core.InvalidError) as e:
+            log.info(f"{source.name}: each combination of sizes has a program: {e}")
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the networks hold besides parameters."""
+        return self.varying.memory if self.varying else 0
+
+
 class Key:
     """What the networks for a call depend on. It brings the call along."""
 
@@ -162,7 +227,9 @@ class Model:
         self.parameters = {o.name: jax.numpy.asarray(np.array(o.array)) for o in own}
         self.trained = tuple(o.name for o in own if o.trained)
         self._programs: Programs[Wrapped] = Programs(self.name, self._make, lambda w: w.memory)  # type: ignore[arg-type]
-        self._lock = threading.Lock()
+        self._families: Programs[Family] = Programs(self.name, self._family, lambda f: f.memory)  # type: ignore[arg-type]
+        self._varies = vdims_wanted(source.call.vdims)
+        self._used: Wrapped | None = None
         call = source.call
         if call.args or call.kwargs:
             leaves = [example(leaf, call.batch_size) for leaf in flatten((call.args, call.kwargs))]
@@ -181,8 +248,7 @@ class Model:
 
     def latest(self) -> Network | None:
         """The network used last."""
-        wrapped = self._programs.latest()
-        return None if wrapped is None else wrapped.latest()
+        return None if self._used is None else self._used.latest()
 
     def train(self, parameters: Any, *args: Any, key: Any = None, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """The model's result as in training, and the parameters with new states."""
@@ -221,13 +287,27 @@ class Model:
         kinds = tuple((v.shape, v.dtype.name) if isinstance(v, jax.ShapeDtypeStruct) else repr(v) for v in leaves)
         arrays = [np.zeros(v.shape, v.dtype) if isinstance(v, jax.ShapeDtypeStruct) else v for v in leaves]
         call = Call(*rebuild((args, kwargs), arrays))
-        return self._programs.get(
-            Key((outline((args, kwargs)), kinds, training, device.chosen["device"]), call, training)
-        )
+        self._used = self._for_all(call, leaves, training) if self._varies else None
+        if self._used is None:
+            self._used = self._programs.get(self._key(call, kinds, training))
+        return self._used
+
+    def _key(self, call: Call, kinds: tuple[Any, ...], training: bool) -> Key:
+        return Key((outline((call.args, call.kwargs)), kinds, training, device.chosen["device"]), call, training)
+
+    def _for_all(self, call: Call, leaves: Sequence[Any], training: bool) -> Varying | None:
+        """The networks for all sizes, if they take those of this call."""
+        kinds = tuple((len(v.shape), v.dtype.name) if isinstance(v, jax.ShapeDtypeStruct) else repr(v) for v in leaves)
+        found = self._families.get(self._key(call, kinds, training)).varying
+        return found if found and found.fits(leaves) else None
 
     def _make(self, key: Key) -> Wrapped:
         register()
         return Wrapped(self.source, key.call, key.training)
+
+    def _family(self, key: Key) -> Family:
+        register()
+        return Family(self.source, key)
 
 
 def _described(i: int, leaf: Any) -> Any:
