@@ -12,10 +12,10 @@ static bool windows_full(const struct opdef_input *in, const struct attrs *attrs
     for (int i = 0; i < in->ndim - 2; i++) {
         int64_t n = in->shape[i + 2], k = attrs_int(attrs, "k", i, 1), s = MAX(attrs_int(attrs, "s", i, 1), 1);
         int64_t p = attrs_int(attrs, "p", i, 0), q = attrs_int(attrs, "q", i, 0), d = attrs_int(attrs, "d", i, 1);
-        const int64_t span = size_mul(d, size_sub(k, 1)), padded = size_add(n, p + q);
+        const int64_t span = size_mul(d, size_sub(k, 1)), padded = size_add(n, size_add(p, q));
         const bool pads = attrs_int(attrs, "pads", 0, 1) != 0, up = attrs_int(attrs, "c", 0, 0) != 0;
         int64_t last = size_floor_div(size_add(size_sub(padded, span), up ? s - 2 : -1), s);
-        if (up) last = size_min(last, size_floor_div(size_add(n, p - 1), s));
+        if (up) last = size_min(last, size_floor_div(size_add(n, size_sub(p, 1)), s));
         const int64_t end = pads ? padded : size_add(n, p);
         full &= size_lt(size_add(size_mul(last, s), span), end) && (pads || p == 0);
         *out_k = size_mul(*out_k, k);

@@ -97,6 +97,22 @@ def network(name):
         np.testing.assert_allclose(b, a, rtol=0, atol=CLOSE * max(1, np.abs(a).max()))
 
 
+def sizes():
+    """With `vdims`, on JAX one program for all batches and lengths, also in `fit`, whose last batch is smaller."""
+    i = L.Input((None, 4))
+    plain = keras.Model(i, L.Dense(2)(L.GRU(6)(L.Conv1D(5, 3, strides=2, padding="same")(i))))
+    fast = sol.optimize(plain, RNG.normal(size=(3, 8, 4)), vdims=True)
+    for batch, steps in ((3, 8), (1, 5), (6, 14)):
+        x = RNG.normal(size=(batch, steps, 4))
+        np.testing.assert_allclose(array(fast(x)), array(plain(x)), atol=CLOSE)
+    fast.compile(keras.optimizers.SGD(0.01), "mse")
+    before = fast.evaluate(x, np.ones((6, 2)), verbose=0)
+    fast.fit(x, np.ones((6, 2)), batch_size=4, epochs=2, verbose=0)
+    assert fast.evaluate(x, np.ones((6, 2)), verbose=0) < before
+    if keras.backend.backend() == "jax":
+        assert not any(len(f._programs) for f in fast._sol.functions.values())
+
+
 def own():
     """A model's own states, losses, random layers, copies and files."""
     x = RNG.normal(size=(3, 6))
@@ -131,4 +147,4 @@ def own():
 if __name__ == "__main__":
     if folder := os.environ.get("SOL_TEST_CACHE"):
         sol.config["cache::folder"] = folder
-    own() if sys.argv[1] == "own" else network(sys.argv[1])
+    {"own": own, "sizes": sizes}.get(sys.argv[1], lambda: network(sys.argv[1]))()

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-NETWORKS = ("own", "transformer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cnn", "lstm", "mobilenet")))
+NETWORKS = (
+    "own",
+    "sizes",
+    "transformer",
+    *(pytest.param(n, marks=pytest.mark.slow) for n in ("cnn", "lstm", "mobilenet")),
+)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import flax.linen
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,11 +102,74 @@ def test_comparisons_of_the_users_code() -> None:
     assert len(f._programs) == 3
 
 
+def backwards(p: Any, x: Any) -> Any:
+    """A scan from the end, with two states and two lists of results: pieces, a concatenation, a choice, relu, sums."""
+
+    def step(carry: Any, row: Any) -> Any:
+        h, s = carry
+        i, f = jnp.split(jax.nn.sigmoid(jnp.concatenate([row, h], 1) @ p["w"]), 2, axis=-1)
+        s = f * s + i * jax.nn.relu(row)
+        h = jnp.where(s > 0.1, jnp.tanh(s), h)
+        return (h, s), (h * 2, s.sum(1))
+
+    start = jnp.zeros((x.shape[0], 4)), jnp.ones((x.shape[0], 4))
+    return jax.lax.scan(step, start, jnp.swapaxes(x, 0, 1), reverse=True)
+
+
+def counted(p: Any, x: Any) -> Any:
+    """Positions, a counter, a size as a number, a table, a state that stays, and no list of results."""
+    table = jnp.asarray(np.linspace(-1, 1, 4), jnp.float32)
+
+    def step(carry: Any, t: Any) -> Any:
+        i, h, kept = carry
+        return (i + 1, h * 0.5 + (x.mean(1) @ p["w"][:4, :4] + table) * (i - t / 2) / x.shape[0], kept), None
+
+    return jax.lax.scan(step, (0, jnp.zeros((x.shape[0], 4)), x[:, 0]), jnp.arange(x.shape[1]))[0][1:]
+
+
+@pytest.mark.parametrize("net", [backwards, counted])
+def test_steps_of_a_scan_vary(net: Any) -> None:
+    """A scan is a loop, whatever its number of steps."""
+    p = {"w": real(8, 8) / 4}
+    f = sol.optimize(net, p, real(3, 5, 4), vdims=True)
+    for n, steps in ((3, 5), (1, 2), (2, 1), (5, 40)):
+        agrees(net, f, p, real(n, steps, 4))
+    assert len(compiled(f)) == 2
+
+
+def test_scan_of_many_steps() -> None:
+    """More than are unrolled, and no list that says how many."""
+
+    def net(x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (0.999 * c + 0.001 * x, None), jnp.zeros(4), None, length=5000)[0]
+
+    agrees(net, sol.optimize(net, real(4)), real(4))
+
+
+@pytest.mark.parametrize("pool", [flax.linen.max_pool, flax.linen.avg_pool])
+def test_padding_depends_on_sizes(pool: Any) -> None:
+    """Convolutions and pools with SAME padding and strides, of any height and width."""
+
+    class Net(flax.linen.Module):
+        @flax.linen.compact
+        def __call__(self, x: Any) -> Any:
+            x = jax.nn.relu(flax.linen.Conv(4, (3, 3), strides=(2, 2))(x))
+            x = pool(x, (3, 3), (2, 2), "SAME")
+            return flax.linen.Conv(3, (5, 5), strides=(2, 1), kernel_dilation=(1, 2))(x)
+
+    net = Net()
+    p = net.init(jax.random.key(0), real(2, 12, 16, 3))
+    f = sol.optimize(net.apply, p, real(2, 12, 16, 3), vdims=True)
+    for shape in ((2, 12, 16), (1, 13, 7), (3, 1, 2), (2, 33, 40)):
+        agrees(net.apply, f, p, real(*shape, 3))
+    assert len(compiled(f)) == 2
+
+
 def test_what_needs_a_number_stays() -> None:
-    """A scan is unrolled: its length stays, the batch varies."""
+    """A scan whose body is no recurrence of SOL is unrolled: its length stays, the batch varies."""
 
     def net(p: Any, x: Any) -> Any:
-        step = lambda c, a: (jnp.tanh(a @ p["w"] + c), c)  # noqa: E731
+        step = lambda c, a: (jnp.sort(jnp.tanh(a @ p["w"] + c)), c)  # noqa: E731
         return jax.lax.scan(step, jnp.zeros((x.shape[0], 4)), jnp.swapaxes(x, 0, 1))
 
     p = {"w": real(4, 4)}
@@ -113,7 +177,7 @@ def test_what_needs_a_number_stays() -> None:
     assert report.inputs == ["in_0 [#0, 5, 4]"]
     assert report.dims[0].where == ["dimension 0 of argument 1"]
     assert "dimension 1 of argument 1 is fixed at 5: " in str(report)
-    assert "which SOL unrolls" in str(report)
+    assert " steps, which SOL unrolls, because its body has sort" in str(report)
     f = sol.optimize(net, p, real(3, 5, 4), vdims=True)
     for n in (3, 1, 8):
         agrees(net, f, p, real(n, 5, 4))

@@ -22,10 +22,12 @@ from sol.parsed import REAL, Problem
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
 from .operators import ROWS, Rejected
 from .outside import registered, row_is_own
+from .recurrence import Body, Recurrence
 from .vary import evaluated
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_lin")
 CUSTOM = ("custom_jvp_call", "custom_vjp_call")
+LOOPED = 4  # steps from which on a scan is a loop, if its body can be one
 LARGE = 256  # elements: constants of the function that are larger are parameters
 
 
@@ -195,8 +197,12 @@ class Translation:
 
     def _scan(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
         n, nconst, ncarry = self.sized(p["length"]), p["num_consts"], p["num_carry"]
-        if forms.varies(n):
-            raise Rejected(f"a scan of {n} steps, which SOL unrolls")
+        if forms.varies(n) or n >= LOOPED:
+            try:
+                return Recurrence(self.b, Body(self.b, self.sized, self._constant, self.tracked), p, operands).layer()
+            except Rejected as problem:
+                if forms.varies(n):
+                    raise Rejected(f"a scan of {n} steps, which SOL unrolls, because its body has {problem}") from None
         if n > MOST_UNROLLED:
             raise Rejected(f"a scan of {n} steps: SOL unrolls at most {MOST_UNROLLED}")
         consts, carry, lists = operands[:nconst], operands[nconst : nconst + ncarry], operands[nconst + ncarry :]

@@ -35,7 +35,7 @@ def _conv(b: Builder, p: dict[str, Any], x: Value, w: Value) -> Value:
     for i, apart in enumerate(p["lhs_dilation"]):
         x = pad_axis(b, x, zero, i + 2, (0, 0, apart - 1))
     for i, (low, high) in enumerate(padding):  # negative padding removes pixels
-        x = pad_axis(b, x, zero, i + 2, (min(low, 0), min(high, 0), 0))
+        x = pad_axis(b, x, zero, i + 2, (0 if low >= 0 else low, 0 if high >= 0 else high, 0))
     attributes = {
         "s": list(p["window_strides"]),
         "p": [max(low, 0) for low, _ in padding],
