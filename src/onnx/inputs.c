@@ -42,14 +42,21 @@ static sol_status read_dims(struct reader *r, const char *input, const Onnx__Sha
     return SOL_OK;
 }
 
-/* The size of an axis in the array that the caller will pass; -1: unknown. */
-static int64_t array_size(const struct reader *r, const char *input, int number, size_t axis)
+/* The shape of the array that the caller will pass; NULL: unknown. */
+static const struct sol_onnx_shape *array_shape(const struct reader *r, const char *input, int number)
 {
     for (int i = 0; r->options && i < r->options->nshapes; i++) {
         const struct sol_onnx_shape *given = &r->options->shapes[i];
-        if (given->name ? strcmp(given->name, input) : given->input != number) continue;
-        return (int64_t)axis < given->ndim ? given->shape[axis] : -1;
+        if (given->name ? !strcmp(given->name, input) : given->input == number) return given;
     }
+    return NULL;
+}
+
+/* The size of an axis in that array; -1: unknown. */
+static int64_t array_size(const struct reader *r, const char *input, int number, size_t axis)
+{
+    const struct sol_onnx_shape *whole = array_shape(r, input, number);
+    if (whole) return (int64_t)axis < whole->ndim ? whole->shape[axis] : -1;
     /* where values of the call become sizes, their examples must fit those of the other inputs */
     for (int i = 0; r->options && r->free_dims && r->wanted->values.n && i < r->options->noffered; i++) {
         const struct sol_onnx_value *given = &r->options->offered[i];
@@ -71,6 +78,7 @@ struct open { /* one that the file leaves open */
     const char *name;
     int64_t *size, *symbol; /* symbol: what all dimensions of this symbol are; NULL: it has none */
     int64_t array;          /* what the array says */
+    int rank, array_rank;   /* of the input, of the array (-1: unknown) */
     int64_t guess;          /* a usual size of such an axis */
 };
 
@@ -95,13 +103,33 @@ static int find_open(struct reader *r, const struct scope *s, const Onnx__Graph 
             const char *symbol = shape->dim[i]->dim_param;
             if (shape->dim[i]->has_dim_value) continue;
             struct open *o = &out[n++];
+            const struct sol_onnx_shape *given = array_shape(r, m->name, place);
             *o = (struct open){.input = m, .size = &dims[k][i], .array = array_size(r, m->name, place, i)};
+            o->rank = (int)shape->n_dim;
+            o->array_rank = given ? given->ndim : -1;
             o->guess = !i ? 8 : i > 1 && shape->n_dim > 3 ? 224 : 64;
             o->symbol = symbol && *symbol ? map_get(symbols, symbol) : NULL;
             o->name = o->symbol ? symbol : arena_printf(r->arena, "%s.%zu", m->name, i);
         }
     }
     return n;
+}
+
+/* Does each array have as many dimensions as its input, and are sizes of one name equal? */
+static sol_status arrays_fit(struct reader *r, const struct open *open, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct open *o = &open[i];
+        if (o->array_rank >= 0 && o->array_rank != o->rank)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "input '%s': expected %d dimensions, got an array of %d",
+                            o->input->name, o->rank, o->array_rank);
+        for (int k = 0; k < i && o->symbol && o->array >= 0; k++)
+            if (open[k].symbol == o->symbol && open[k].array >= 0 && open[k].array != o->array)
+                return ctx_fail(r->ctx, SOL_ERR_INVALID, "size '%s' is %lld in input '%s', but %lld in input '%s'",
+                                o->name, (long long)o->array, o->input->name, (long long)open[k].array,
+                                open[k].input->name);
+    }
+    return SOL_OK;
 }
 
 /* An open size is the size of its symbol, the size in the input's array, or open_size, in this order. */
@@ -119,6 +147,7 @@ static sol_status open_sizes(struct reader *r, const struct scope *s, const Onnx
     struct open *open = NEW_ARRAY(r->arena, struct open, most);
     int n = find_open(r, s, g, dims, symbols, open);
     const bool vary = r->free_dims != NULL;
+    if (!vary) TRY(arrays_fit(r, open, n));
     for (int i = 0; i < n && !vary; i++)
         if (open[i].symbol && *open[i].symbol < 0) *open[i].symbol = open[i].array;
     for (int i = 0; i < n; i++) {

@@ -170,6 +170,22 @@ def test_number_of_dimensions_is_that_of_the_model(halves, tmp_path):
     assert "input 'x': expected f32[#0, #1], got f32[7]" in sol("run", tmp_path / "add.onnx", *files, code=USAGE)
 
 
+def test_arrays_that_do_not_fit_a_model_of_numbers(tmp_path):
+    """Where sizes cannot vary, since a pool's result must be as large as another input."""
+    pool = node("MaxPool", ["x"], ["a"], kernel_shape=[2], strides=[2])
+    m = model([pool, node("Concat", ["a", "z"], ["y"], axis=1)],
+              [info("x", ["batch", 3, "n"]), info("z", ["batch", 1, "half"])], [info("y", None)])  # fmt: skip
+    onnx.save(m, tmp_path / "cat.onnx")
+    for name, shape in (("x", (2, 3, 8)), ("flat", (2, 3)), ("z", (2, 1, 4)), ("other", (3, 1, 4))):
+        np.save(tmp_path / f"{name}.npy", np.zeros(shape, np.float32))
+    for x, z, text in (
+        ("flat", "z", "input 'x': expected 3 dimensions, got an array of 2"),
+        ("x", "other", "size 'batch' is 3 in input 'z', but 2 in input 'x'"),
+    ):
+        files = ["--input", tmp_path / f"{x}.npy", "--input", tmp_path / f"{z}.npy"]
+        assert text in sol("run", tmp_path / "cat.onnx", *files, code=REJECTED)
+
+
 def test_sizes_that_a_layer_cannot_have(tmp_path):
     weights = [tensor("w", np.ones((2, 3, 5, 5), np.float32))]
     m = model([node("Conv", ["x", "w"], ["y"])], [info("x", ["n", 3, "height", 8])], [info("y", None)], weights)
