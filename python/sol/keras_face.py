@@ -27,7 +27,7 @@ class Runs(Protocol):
     def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
         """The results of `network_of(model)` for these arguments."""
 
-    def plain(self, args: tuple[Any, ...], result: Any) -> None:
+    def plain(self, args: tuple[Any, ...], result: Any, attached: Sequence[Any]) -> None:
         """Notes a call that made neither losses nor masks."""
 
 
@@ -43,8 +43,8 @@ def own_call(model: Any) -> Callable[..., Any]:
 
 
 def network_of(model: Any) -> Callable[[Any, Any, Any], Any]:
-    """What a network of a model computes of the arguments of `call` and their masks: the result, losses that layers added, and masks
-    of the results."""
+    """What a network of a model computes of the arguments of `call` and their masks: the result, losses that layers added, and what
+    Keras attached to the results."""
 
     def function(args: Any, kwargs: Any, masks_in: Any) -> Any:
         for x, mask in zip(keras.tree.flatten((args, kwargs)), masks_in, strict=True):
@@ -55,14 +55,25 @@ def network_of(model: Any) -> Callable[[Any, Any, Any], Any]:
         losses = [loss for layer, n in before for loss in layer._losses[n:]]
         for layer, n in before:
             del layer._losses[n:]
-        masks = [_mask(t) for t in keras.tree.flatten(result)]
-        return result, losses, masks
+        return result, losses, [_attached(t) for t in keras.tree.flatten(result)]
 
     return function
 
 
 def _mask(x: Any) -> Any:
     return keras.src.backend.get_keras_mask(x) if keras.ops.is_tensor(x) else None
+
+
+def _attached(x: Any) -> tuple[Any, Any]:
+    """What Keras attached to a tensor: its mask, and what it is the softmax or sigmoid of, from which losses are computed."""
+    return _mask(x), getattr(x, "_keras_logits", None) if keras.ops.is_tensor(x) else None
+
+
+def attach_logits(result: Any, attached: Sequence[Any]) -> None:
+    """Says of tensors what they are the softmax or sigmoid of."""
+    for t, (_, logits) in zip(keras.tree.flatten(result), attached, strict=True):
+        if logits is not None:
+            t._keras_logits = logits
 
 
 class _Scope(keras.StatelessScope):
@@ -109,14 +120,15 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(v, KerasTensor) for v in flat) or in_symbolic_scope() or not is_optimized(self):
         return original(type(self)).call(self, *args, **kwargs)  # shapes alone; or its class was used by clone_model
     runs = self.__dict__["_sol"]
-    result, losses, masks = runs(args, kwargs, [_mask(x) for x in flat])
+    result, losses, attached = runs(args, kwargs, [_mask(x) for x in flat])
     for loss in losses:
         keras.layers.Layer.add_loss(self, loss)  # a functional model has none of its own
-    for t, mask in zip(keras.tree.flatten(result), masks, strict=True):
+    for t, (mask, _) in zip(keras.tree.flatten(result), attached, strict=True):
         if mask is not None:
             keras.src.backend.set_keras_mask(t, mask)
-    if not losses and not any(m is not None for m in masks):
-        runs.plain(args, result)
+    attach_logits(result, attached)
+    if not losses and all(mask is None for mask, _ in attached):
+        runs.plain(args, result, attached)
     return result
 
 
@@ -134,6 +146,10 @@ class Face:
         """`set_weights`, also with variables, such as the `weights` of another model."""
         self.set_weights([np.asarray(w) for w in weights])
 
+    def export(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Exports the user's model: SOL's operators are only in the processes that registered them."""
+        return plain(self).export(*args, **kwargs)
+
     def __reduce__(self: Any) -> Any:
         return _again, (*plain(self).__reduce__()[:2], self._sol_attach)
 
@@ -141,7 +157,7 @@ class Face:
         return self._sol_attach(copy.deepcopy(plain(self), memo))
 
 
-_MEMBERS = ("call", "setWeights", "__reduce__", "__deepcopy__")
+_MEMBERS = ("call", "setWeights", "export", "__reduce__", "__deepcopy__")
 
 
 def plain(model: Any) -> Any:
@@ -183,7 +199,7 @@ def check_new(model: Any) -> None:
 def attach(model: Any, frontend: Callable[[Any], Any], members: dict[str, Any]) -> Any:
     """The optimized model, still without its `_sol`. `frontend`: makes one of a model; `members`: more of its class."""
     check_new(model)
-    own = {k: vars(Face)[k] for k in _MEMBERS}
+    own = {k: vars(Face)[k] for k in _MEMBERS if k != "export" or hasattr(model, k)}  # layers have none
     new: Any = object.__new__(class_of(type(model), {**own, "_sol_attach": staticmethod(frontend), **members}))
     new.__dict__.update(model.__dict__)
     return new

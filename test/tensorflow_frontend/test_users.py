@@ -107,6 +107,30 @@ def test_two_outputs_with_losses_of_their_own():
         same(got[k], want[k])
 
 
+def test_losses_of_saturated_probabilities():
+    """Keras computes them from what a softmax or sigmoid was given, so that they and their gradients are right where probabilities are 0."""
+
+    def make():
+        keras.utils.set_random_seed(1)
+        i = L.Input((6,))
+        h = L.Dense(4)(i)
+        m = keras.Model(i, {"a": L.Dense(3, "softmax", name="a")(h), "b": L.Dense(2, "sigmoid", name="b")(h)})
+        m.set_weights([40 * w for w in m.get_weights()])
+        return m
+
+    def run(m):
+        y = {"a": np.arange(12) % 3, "b": np.ones((12, 2))}
+        m.compile(keras.optimizers.SGD(1e-3), {"a": "sparse_categorical_crossentropy", "b": "binary_crossentropy"})
+        assert m.evaluate(X, y, verbose=0)[0] > 100
+        found = [m.evaluate(X, y, verbose=0), m.train_on_batch(X, y), *m.get_weights()]
+        loss = keras.losses.SparseCategoricalCrossentropy()
+        return found + [loss(y["a"], m(tf.constant(X))["a"]) for _ in range(3)]
+
+    want, got = both(run, make)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_trainable_changes_between_steps():
     def run(m):
         found = []
@@ -129,6 +153,18 @@ def test_weights_and_clones():
     clone.set_weights(s.get_weights())
     same(clone(X), other(X))
     same(sol.optimize(clone)(X), other(X))
+
+
+def test_an_exported_model_needs_no_sol(tmp_path):
+    """Another process has no operators of SOL."""
+    s = sol.optimize(net())
+    want = s(X)
+    s.export(tmp_path / "net", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "net")
+    functions = loaded.signatures["serving_default"].graph.as_graph_def().library.function
+    assert not any(n.op.startswith("Sol") for f in functions for n in f.node_def)
+    same(loaded.serve(X), want)
+    same(sol.optimize(loaded.serve)(X), want)
 
 
 class Batches(keras.utils.PyDataset):

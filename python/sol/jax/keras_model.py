@@ -4,6 +4,7 @@ in calls, in `stateless_call`, and in the steps of `fit`, which Keras compiles w
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ class Networks:
         self._last: Function | None = None
 
     def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
-        """The result, losses and masks of the result, for the arguments of `call` and their masks."""
+        """What `keras_face.network_of` computes."""
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs, masks))
         arrays = [isinstance(x, jax.Array | np.ndarray | np.generic) for x in leaves]
         key = tree, tuple(None if a else x for a, x in zip(arrays, leaves, strict=True))
@@ -58,7 +59,7 @@ class Networks:
         made.vary = self.vary
         return made
 
-    def plain(self, args: tuple[Any, ...], result: Any) -> None:
+    def plain(self, args: tuple[Any, ...], result: Any, attached: Sequence[Any]) -> None:
         """Nothing to note."""
 
 

@@ -51,7 +51,7 @@ class _Network(KerasModule):
     """What `keras_face.network_of` computes."""
 
     def forward(self, args: Any, kwargs: Any, masks: Any) -> Any:
-        """The result, losses and masks."""
+        """The result, losses, and what Keras attached to the result."""
         return self.network(self._parameters, args, kwargs, masks)
 
 
@@ -94,7 +94,7 @@ class Networks:
         self._last: Any = None
 
     def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
-        """The result, losses and masks of the result, for the arguments of `call` and their masks."""
+        """What `keras_face.network_of` computes."""
         training = bool(kwargs.get("training"))
         args, kwargs = keras.tree.map_structure(_tensor, (args, kwargs))
         if training not in self.modules:
@@ -106,7 +106,7 @@ class Networks:
         """The program used last."""
         return None if self._last is None else self._last._sol.latest()
 
-    def plain(self, args: tuple[Any, ...], result: Any) -> None:
+    def plain(self, args: tuple[Any, ...], result: Any, attached: Sequence[Any]) -> None:
         """Nothing to note."""
 
 

@@ -13,6 +13,7 @@ from tensorflow.python.eager import context, record, tape
 from tensorflow.python.framework.ops import EagerTensor
 
 from sol import _core
+from sol.keras_face import attach_logits
 
 from .operation import Family
 
@@ -150,12 +151,12 @@ class Calls:
             tape.variable_accessed(v)
         return frozenset(id(v.handle) for v in found if record.should_record_backprop([v.handle]))
 
-    def plain(self, args: tuple[Any, ...], result: Any) -> None:
+    def plain(self, args: tuple[Any, ...], result: Any, attached: Sequence[Any]) -> None:
         """A call of a Keras model that made neither losses nor masks: the next one like it runs the network at once."""
         key, given = self.mine.asked or (None, ())
         same = len(args) == len(given) and all(a is b for a, b in zip(args, given, strict=True))
         if key and same and tf.executing_eagerly():
-            self.again[key] = self.mine.family.again(packer(result))
+            self.again[key] = self.mine.family.again(_attaching(result, attached))
 
     def latest(self) -> Any:
         """The program used last."""
@@ -179,6 +180,20 @@ def packer(result: Any) -> Callable[[Sequence[Any]], Any]:
     def pack(tensors: Sequence[Any]) -> Any:
         rest = iter(tensors)
         return tf.nest.pack_sequence_as(tree, [next(rest) if t else v for t, v in zip(there, others, strict=True)])
+
+    return pack
+
+
+def _attaching(result: Any, attached: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
+    """The same for the result of a Keras model and what Keras attached to it."""
+    if all(logits is None for _, logits in attached):
+        return packer(result)
+    both = packer((result, attached))
+
+    def pack(tensors: Sequence[Any]) -> Any:
+        made, logits = both(tensors)
+        attach_logits(made, logits)
+        return made
 
     return pack
 

@@ -73,12 +73,15 @@ def _no_gradient(op: Any, *given: Any) -> list[Any]:
 @tf.RegisterGradient("SolBackward")
 def _twice(op: Any, *given: Any) -> list[Any]:
     """An error only where somebody runs it, because persistent tapes ask for gradients that nobody reads."""
+    family = _families.get(op.get_attr("program"))
+    name = "" if family is None else f" {family.name}:"
+    message = f"sol:{name} gradients of gradients are not supported; use the original model there"
     found: list[Any] = []
     for x in op.inputs:
         if not x.dtype.is_floating:
             found.append(None)
             continue
-        with tf.control_dependencies([tf.debugging.Assert(False, ["sol: gradients of gradients are not supported"])]):
+        with tf.control_dependencies([tf.debugging.Assert(False, [message])]):
             found.append(tf.zeros_like(x))
     return found
 
