@@ -221,6 +221,28 @@ def test_transformations() -> None:
     assert largest(each, jax.vmap(jax.grad(loss(model.apply)), over)(params, many)) < 1e-4
 
 
+def test_gradients_that_gradients_do_not_depend_on() -> None:
+    """First-order meta learning: a step of gradient descent inside of the loss, as constants; differentiated through, it is rejected."""
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    params = {"w": jnp.linspace(-1, 1, 12).reshape(3, 4)}
+
+    def model(p: Any, x: Any) -> Any:
+        return jnp.tanh(x @ p["w"])
+
+    def adapted(apply: Any, stop: Any) -> Any:
+        def loss(p: Any) -> Any:
+            return (apply(p, x) ** 2).mean()
+
+        return jax.grad(lambda p: loss(jax.tree.map(lambda a, b: a - 0.1 * stop(b), p, jax.grad(loss)(p))))
+
+    fast = sol.optimize(model)
+    want = adapted(model, jax.lax.stop_gradient)(params)
+    for wrap in (lambda f: f, jax.jit):
+        assert largest(wrap(adapted(fast, jax.lax.stop_gradient))(params), want) < 1e-6
+        with pytest.raises(sol.UnsupportedError, match="a gradient of a gradient"):
+            wrap(adapted(fast, lambda v: v))(params)
+
+
 def test_other_shapes_types_and_static_arguments() -> None:
     """Traced again, as by jit."""
 

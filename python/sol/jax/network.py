@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from sol import _core, forms, log
 from sol.parsed import NUMPY, rejection
@@ -306,14 +308,37 @@ def _dense(gradient: Any, like: Any) -> Any:
     return gradient
 
 
+_refused = Primitive("sol_refused")  # the derivative of what has none: an error where somebody uses it
+_refused.def_abstract_eval(lambda x: x)
+
+
+def _reject(*given: Any, **named: Any) -> Any:
+    raise _core.UnsupportedError(
+        "a gradient of a gradient through a function that SOL optimized: not supported; use the original function there"
+    )
+
+
+_refused.def_impl(_reject)
+mlir.register_lowering(_refused, _reject)
+ad.deflinear2(_refused, _reject)
+batching.defvectorized(_refused)
+
+
 def _last(function: Any) -> Any:
-    """A function whose derivative is an error in words."""
+    """A function whose derivative is an error in words, unless nothing depends on it (stop_gradient)."""
     last = jax.custom_jvp(lambda *args: function(*args))
 
     @last.defjvp
-    def _reject(primals: Any, tangents: Any) -> Any:
-        raise _core.UnsupportedError(
-            "a gradient of a gradient through a function that SOL optimized: not supported; use the original function there"
-        )
+    def _rule(primals: Any, tangents: Any) -> Any:
+        made = last(*primals)
+        real = [t for t in jax.tree.leaves(tangents) if t.dtype != jax.dtypes.float0]
+        above = sum((jax.numpy.sum(t) for t in real), jax.numpy.zeros(()))
+
+        def refused(y: Any) -> Any:
+            if not jax.numpy.issubdtype(y.dtype, np.floating):
+                return np.zeros(y.shape, jax.dtypes.float0)
+            return _refused.bind(jax.numpy.broadcast_to(above.astype(y.dtype), y.shape))
+
+        return made, jax.tree.map(refused, made)
 
     return last
