@@ -146,3 +146,43 @@ def test_data_of_another_shape():
 
     with torch.no_grad(), pytest.raises(sol.UnsupportedError, match=r"float32\[3, 2\] to float32\[3, 6\]"):
         sol.optimize(Model(shorter))(torch.randn(3, 6))
+
+
+class Results(nn.Module):
+    """Results of which some have gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.b.requires_grad_(False)
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x, z):
+        y = self.a(x)
+        c = torch.zeros(2, 3)
+        c[:, 1:] += y[:, 1:]
+        d = torch.ones(2, 3)
+        d[0] = self.b(z)[0]
+        made = [y, y.detach(), y.detach() + self.scale, y.argmax(1), torch.ones(2), self.scale * 2, torch.zeros_like(y)]
+        return [
+            *made,
+            (y > 0).float(),
+            c,
+            d,
+            self.b(z),
+            self.a.weight.detach().sum(),
+            x.detach() * self.a.bias,
+            y.new_ones(2) * z[0, :2],
+        ]
+
+
+@pytest.mark.parametrize("given", (False, True), ids=("plain", "differentiated"))
+def test_which_results_have_gradients(given):
+    """In eval mode, results that are constant or detached, or that follow from frozen parameters alone, do not require gradients."""
+    m = Results().eval()
+    s = sol.optimize(copy.deepcopy(m))
+    x, z = torch.randn(2, 3), torch.randn(2, 3, requires_grad=given)
+    for _ in range(2):
+        want, got = m(x, z), s(x, z)
+        assert [t.requires_grad for t in got] == [t.requires_grad for t in want]
+        sum(t.sum() for t in got if t.requires_grad).backward()

@@ -432,6 +432,14 @@ class Program:
             o.tensor.requires_grad for o in self.owned.values()
         )
 
+    def reached(self, leaves: Sequence[Any]) -> list[bool]:
+        """The same by output."""
+
+        def found(kind: str, which: Any) -> bool:
+            return bool((leaves[which] if kind == "leaf" else self.owned[which].tensor).requires_grad)
+
+        return [any(found(*o) for o in of) for of in self.translation.origins]
+
     def refresh(self, ids: set[int] | None = None) -> None:
         """Marks parameters with these ids as changed for the next call; None: all parameters."""
         for c in self.copies.values():

@@ -213,13 +213,17 @@ class _Later(torch.autograd.Function):
     """Runs the inference program. If gradients are requested, a program with gradients repeats the call."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, again: Again, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, call: _Call, again: Again, reached: list[bool], *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         outputs = call.program.call(call.leaves, torch.get_num_threads(), Facts())
         if outputs is None:
             raise Differs
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(o for o in outputs if not _has_gradients(o)))
+        ctx.mark_non_differentiable(
+            *(o for o, r in zip(outputs, reached, strict=True) if not r or not _has_gradients(o))
+        )
         ctx.program, ctx.again = call.program, again
         ctx.others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in call.leaves]
         return outputs
@@ -239,7 +243,7 @@ class _Later(torch.autograd.Function):
         made = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
         found = iter(once(tuple(m for m in made if m is not None), (*wanted, *given)))
         by_tensor = iter([next(found) if m is not None else None for m in made])
-        return None, None, *(next(by_tensor) if t.requires_grad else None for t in ctx.saved_tensors)
+        return None, None, None, *(next(by_tensor) if t.requires_grad else None for t in ctx.saved_tensors)
 
 
 def later(program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], again: Again) -> tuple[Any, ...] | None:
@@ -247,7 +251,9 @@ def later(program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], again
     tensors = [leaves[i] for i in program.tensor_leaves]
     tensors += program.sources(range(len(program.translation.params)), leaves)
     try:
-        made: tuple[Any, ...] = _named(_Later, program.name).apply(_Call(program, dense), again, *tensors)
+        made: tuple[Any, ...] = _named(_Later, program.name).apply(
+            _Call(program, dense), again, program.reached(leaves), *tensors
+        )
     except Differs:
         return None
     return made

@@ -28,6 +28,7 @@ from .assigned import assigned
 from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft
+from .history import origins
 from .layout import Layout
 from .outside import Outside, Registered, Unit
 from .problems import Problem, place, rejection
@@ -89,6 +90,9 @@ class Translation:
     params: list[Parameter] = field(default_factory=list)
     outputs: list[tuple[Layout, torch.dtype]] = field(default_factory=list)
     tracked: list[bool] = field(default_factory=list)  # by output: whether PyTorch would set requires_grad
+    origins: list[list[tuple[str, Any]]] = field(
+        default_factory=list
+    )  # for inference, by output: the arguments and tensors of the model that gradients would reach
     results: list[Result] = field(default_factory=list)
     writes: list[tuple[tuple[str, Any], int]] = field(
         default_factory=list
@@ -103,9 +107,6 @@ class Translation:
         default_factory=dict
     )  # of a trace with symbols: tensors among the caller's leaves
     roundings: list[Rounding] = field(default_factory=list)  # likewise: what must hold for the sizes of a call
-
-
-_DETACHED = frozenset(getattr(torch.ops.aten, n).default for n in ("detach", "detach_", "detach_copy"))
 
 
 _DUAL = frozenset(  # differentiation in forward mode
@@ -148,7 +149,6 @@ class Translator:
         )
         self.fixed = fixed  # leaves that are parameters
         self.wanted = wanted  # leaves and tensors of the model that require a gradient, as in `origin`
-        self.enabled = True  # False: within no_grad()
         self.traced = traced
         self.tensors = tensors
         self.leaves = leaves
@@ -166,8 +166,6 @@ class Translator:
         self.env: dict[torch.fx.Node, Any] = {}
         self.memory = Memory(self.b, self._read, self._again, self.env)
         self.origin: dict[torch.fx.Node, tuple[str, Any]] = {}  # placeholder -> ("leaf", i) or ("param", name)
-        self.stops: dict[Any, Value] = {}  # values that have no gradient, and those that they equal
-        self.written: Any = None  # what the operator has written, with its gradient
         self.problems: list[Problem] = []
         self.unequal: tuple[Any, ...] | None = None  # symbols that must be equal
 
@@ -294,10 +292,9 @@ class Translator:
 
     def _call(self, node: torch.fx.Node, module: torch.nn.Module) -> None:
         path, line = place(node)
-        self.enabled = node.meta.get("enabled", self.enabled)
-        self.written = None
+        self.memory.begin(node.meta.get("enabled"))
         try:
-            self.env[node] = self._stopped(node, self._value(node, module, path, line))
+            self.env[node] = self.memory.stopped(node, self._value(node, module, path, line))
             self.memory.enter(node)
         except _Missing:
             self._stand_in(node)
@@ -306,20 +303,6 @@ class Translator:
             what, why = (FUNC, FUNC_INSTEAD) if _is_of_func(node) else (_named(node), str(e))
             self.problems.append(Problem(what, why, _where(path, line), node.meta.get("step")))
             self._stand_in(node)
-
-    def _stopped(self, node: torch.fx.Node, made: Any) -> Any:
-        """Results inside no_grad(), or detached, have no gradient; a tensor that is written there keeps its own."""
-        if (self.enabled and node.target not in _DETACHED) or (made is not None and made is self.written):
-            return made
-        if isinstance(made, list | tuple):
-            return type(made)(self._stopped(node, m) for m in made)
-        if isinstance(made, Complex):
-            return Complex(self._stopped(node, made.re), self._stopped(node, made.im))
-        if not isinstance(made, Value) or not made.tracked:
-            return made
-        stopped = self.b.layer("stop", made)
-        self.stops[stopped] = self.stops.get(made, made)
-        return stopped
 
     def _stand_in(self, node: torch.fx.Node) -> None:
         """Puts a value of the right type and shape in place of something unsupported, so that other problems are found,
@@ -364,9 +347,7 @@ class Translator:
         if node.target is graft:
             return self._graft(node, path, line)
         if node.target is assigned:
-            before, after = self._read(node.args)
-            self.written = self._unseen(after, before)
-            return self.written
+            return self.memory.assign(*self._read(node.args))
         if isinstance(node.target, Unit):
             return self._unit(node, node.target, path, line)
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -404,14 +385,13 @@ class Translator:
                 raise Rejected(str(e).partition(": ")[2]) from e
             raise
         if target is not None:
-            self._write(node, target, made)
-            made = self.written
+            made = self.memory.put(node, target, made)
         names = [a.name for a in node.target._schema.arguments]
         for argument, value in b.writes:
             given = (*node.args, *[None] * len(names))[names.index(argument)] or node.kwargs.get(argument)
             if not isinstance(given, torch.fx.Node):
                 raise _core.InternalError(f"{node.target}: {argument}: expected a tensor to write")
-            self._write(node, given, self.b.layer("stop", value) if value.tracked else value)
+            self.memory.put(node, given, b.layer("stop", value) if value.tracked else value)
         return made
 
     def _row_major(self, arg: Any) -> bool:
@@ -433,33 +413,6 @@ class Translator:
             addresses = addresses.unsqueeze(-1) + s * torch.arange(n)
         flat = self.b.reshape(whole, [math.prod(whole.shape)])
         return flat, addresses.reshape(-1), self._sized(node.meta["val"]).storage_offset()
-
-    def _write(self, node: torch.fx.Node, target: torch.fx.Node, value: Any) -> None:
-        """Records that an operator writes the memory of `target`. Values that were read from it before keep their
-        gradients. What autograd does not see, under no_grad() or through detach(), changes the values alone: gradients go where
-        they went before."""
-        root = self.memory.root_node(target) or target
-        whole, part = self.memory.root(target), self.env.get(target)
-        if self.stops.get(value, value) is self.stops.get(part, part):  # its own values
-            self.written = part
-            return
-        through = self.enabled and isinstance(part, Value | Complex) and part.tracked
-        self.memory.write(target, self._stopped(node, value))
-        if isinstance(whole, Value | Complex) and whole.tracked and not through:
-            for n, before in {root: whole, target: part}.items():
-                self.env[n] = self._unseen(self.env[n], before)
-        self.written = self.env[target]
-
-    def _unseen(self, made: Any, before: Any) -> Any:
-        """New values, with the gradient of those before."""
-        if isinstance(made, Complex):
-            return Complex(self._unseen(made.re, before.re), made.im and self._unseen(made.im, before.im))
-        if not isinstance(before, Value) or not before.tracked:
-            return made
-        zeros = self.b.fill(made.shape, 0, made.dtype)  # stands for the gradient of what is made here
-        grafted = self.b.layer("Graft", self.b.layer("stop", made), zeros, before, zeros)
-        self.stops[grafted] = self.stops.get(made, made)
-        return grafted
 
     def _unit(self, node: torch.fx.Node, unit: Unit, path: str, line: str) -> Any:
         """Translates a module with a hook."""
@@ -541,9 +494,9 @@ class Translator:
         """Translates `with torch.no_grad()` and the like: an inner graph that is computed like any other."""
         name = getattr(node.target, "__name__", str(node.target))
         if name == "wrap_with_set_grad_enabled":
-            before, self.enabled = self.enabled, bool(node.args[0])
+            before, self.memory.enabled = self.memory.enabled, bool(node.args[0])
             results = self._inline(node.args[1], node.args[2:])
-            self.enabled = before
+            self.memory.enabled = before
             return results
         if name == "wrap_with_autocast":
             device, _, enabled, _, function, *operands = node.args
@@ -579,12 +532,20 @@ class Translator:
             (i, [self._output(n, seen, n.name) for n in nodes]) for i, nodes in self.traced.reads.checks
         ]
         self.result.tracked[returned:] = [False] * (len(self.result.outputs) - returned)
+        if not self.wanted:
+            found = origins(self.traced.graph, self.origin)
+            self.result.origins = [[o for o in found.get(n, ()) if self._is_outside(o)] for n in seen]
 
     def _fresh(self, root: torch.fx.Node) -> bool:
         """Whether a node is a constant of the trace. Every call gets a new copy, so writing to it has no outside
         effect."""
         kind, name = self.origin[root]
         return kind == "param" and name not in self.tensors
+
+    def _is_outside(self, origin: tuple[str, Any]) -> bool:
+        """Whether it is an argument or a tensor of the model."""
+        kind, which = origin
+        return kind == "leaf" or (kind == "param" and which in self.tensors)
 
     def _result(self, value: Any, seen: dict[Any, int]) -> Result:
         if not isinstance(value, torch.fx.Node):

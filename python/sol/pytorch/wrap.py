@@ -152,7 +152,8 @@ class Program(program.Program):
             t.params.append(Parameter(names.get(p.name, p.name), constant, _layout(p.tensor), p.tensor))
         for _, tensor in parsed.graph.outputs:
             t.outputs.append((_layout(tensor), TORCH_TYPE[tensor.dtype]))
-        t.tracked = self._tracked(t, [o.number for o in parsed.outputs if o.dtype in REAL])
+        t.origins = _origins(t, [o.number for o in parsed.outputs if o.dtype in REAL])
+        t.tracked = [any(o in self.wanted for o in of) for of in t.origins]
         t.results = [
             Result("output", traced.order[v]) if v in traced.order else Result("value", v) for v in traced.values
         ]
@@ -169,14 +170,6 @@ class Program(program.Program):
                 f"{self.name}: parameter {name}: expected {expected}, got {found or 'none'}; a model of another framework keeps its "
                 "structure and types"
             )
-
-    def _tracked(self, t: Translation, real: list[int]) -> list[bool]:
-        """The outputs that something wanted has an influence on."""
-        handles = [i.handle for i in t.inputs if ("leaf", i.leaf) in self.wanted]
-        handles += [p.handle for p in t.params if p.constant is None and ("param", p.name) in self.wanted]
-        n, found = len(handles), t.graph.influences(tuple(real), tuple(handles))
-        reached = {k for j, k in enumerate(real) if any(found[j * n : (j + 1) * n])}
-        return [k in reached for k in range(len(t.outputs))]
 
     def __init__(
         self,
@@ -248,6 +241,19 @@ def _source(root: torch.nn.Module) -> Source:
     made_from: Any = root.made_from
     found: Source = made_from.source
     return found
+
+
+def _origins(t: Translation, real: list[int]) -> list[list[Origin]]:
+    """By output: the arguments and parameters that have an influence on it. `real`: the outputs that may have gradients."""
+    rows: list[tuple[Origin, _core.Tensor]] = [
+        (("leaf", i.leaf), i.handle) for i in t.inputs[: len(t.inputs) - t.random]
+    ]
+    rows += [(("param", p.name), p.handle) for p in t.params if p.constant is None]
+    n, found = len(rows), t.graph.influences(tuple(real), tuple(handle for _, handle in rows))
+    made: list[list[Origin]] = [[] for _ in t.outputs]
+    for j, k in enumerate(real):
+        made[k] = [origin for (origin, _), r in zip(rows, found[j * n : (j + 1) * n], strict=True) if r]
+    return made
 
 
 def _layout(tensor: _core.Tensor) -> Layout:

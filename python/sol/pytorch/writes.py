@@ -3,6 +3,8 @@
 Tensors of a trace with the same storage are one piece of memory: a root, and its views. SOL's graph has only values.
 So a write to a view becomes a new value of the root in which the view's part is replaced, and views that are read
 later are computed again from it.
+
+Autograd does not see what is written under no_grad() or through detach(): the values change, and gradients go where they went before.
 """
 
 from __future__ import annotations
@@ -65,8 +67,11 @@ def viewed(node: Node) -> Node | None:
     return next((a for a in node.all_input_nodes if storage(a) == key), None)
 
 
+DETACHED = frozenset(getattr(torch.ops.aten, n).default for n in ("detach", "detach_", "detach_copy"))
+
+
 class Memory:
-    """The pieces of memory of one translation: the newest value of each, and which views are older."""
+    """The pieces of memory of one translation: the newest value of each, which views are older, and where gradients end."""
 
     def __init__(
         self, b: Builder, read: Callable[[Any], Any], again: Callable[[Node], Any], env: dict[Node, Any]
@@ -79,6 +84,14 @@ class Memory:
         self.stamp: dict[Node, int] = {}  # the version of env[node]
         self.roots: dict[int, Node] = {}
         self.same: dict[Node, Node] = {}  # placeholder of an inner graph -> the node it stands for
+        self.enabled = True  # False: within no_grad()
+        self.stops: dict[Any, Value] = {}  # values that have no gradient, and those that they equal
+        self.written: Any = None  # what the operator has written, with its gradient
+
+    def begin(self, enabled: bool | None) -> None:
+        """Called in front of each operator. `enabled`: whether gradients are; None: as before."""
+        self.enabled = self.enabled if enabled is None else enabled
+        self.written = None
 
     def enter(self, node: Node) -> None:
         """Records that a node was translated."""
@@ -116,6 +129,52 @@ class Memory:
         for n, v in ((at, made), (node, value)):
             self.env[n] = v
             self.stamp[n] = self.version[key]
+
+    def stopped(self, node: Node, made: Any) -> Any:
+        """Results inside no_grad(), or detached, have no gradient; a tensor that is written there keeps its own."""
+        if (self.enabled and node.target not in DETACHED) or (made is not None and made is self.written):
+            return made
+        if isinstance(made, list | tuple):
+            return type(made)(self.stopped(node, m) for m in made)
+        if isinstance(made, Complex):
+            return Complex(self.stopped(node, made.re), self.stopped(node, made.im))
+        if not isinstance(made, Value) or not made.tracked:
+            return made
+        stopped = self.b.layer("stop", made)
+        self.stops[stopped] = self.stops.get(made, made)
+        return stopped
+
+    def put(self, node: Node, target: Node, value: Any) -> Any:
+        """Records that an operator writes the memory of `target`, and returns what is there then. Values that were read from it
+        before keep their gradients."""
+        root = self.root_node(target) or target
+        whole, part = self.root(target), self.env.get(target)
+        if self.stops.get(value, value) is self.stops.get(part, part):  # its own values
+            self.written = part
+            return part
+        through = self.enabled and isinstance(part, Value | Complex) and part.tracked
+        self.write(target, self.stopped(node, value))
+        if isinstance(whole, Value | Complex) and whole.tracked and not through:
+            for n, before in {root: whole, target: part}.items():
+                self.env[n] = self._unseen(self.env[n], before)
+        self.written = self.env[target]
+        return self.written
+
+    def assign(self, before: Any, after: Any) -> Any:
+        """What a tensor is after its data was assigned."""
+        self.written = self._unseen(after, before)
+        return self.written
+
+    def _unseen(self, made: Any, before: Any) -> Any:
+        """New values, with the gradient of those before."""
+        if isinstance(made, Complex):
+            return Complex(self._unseen(made.re, before.re), made.im and self._unseen(made.im, before.im))
+        if not isinstance(before, Value) or not before.tracked:
+            return made
+        zeros = self.b.fill(made.shape, 0, made.dtype)  # stands for the gradient of what is made here
+        grafted = self.b.layer("Graft", self.b.layer("stop", made), zeros, before, zeros)
+        self.stops[grafted] = self.stops.get(made, made)
+        return grafted
 
     def root(self, node: Node) -> Any:
         """The newest value of the whole memory that a node refers to."""
