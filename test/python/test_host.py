@@ -227,8 +227,11 @@ def test_modules_among_the_arguments():
 @pytest.mark.parametrize(
     ("f", "words"),
     [
-        (lambda s, x: x * np.random.rand(), r"NumPy's random \(numpy\.random\.rand, test_host\.py:\d+\).*@sol\.host_function"),
-        (lambda s, x: x * random.gauss(0, 1), r"Python's random \(random\.gauss, test_host\.py:\d+\)"),
+        (lambda s, x: x * np.random.choice(np.ones(2)), r"NumPy's random \(numpy\.random\.choice, test_host\.py:\d+\).*@sol\.host_function"),
+        (lambda s, x: random.choice([s.linear, torch.sin])(x), r"Python's random \(random\.choice, test_host\.py:\d+\)"),
+        (lambda s, x: x[:, random.shuffle([1, 0])], r"Python's random \(random\.shuffle, test_host\.py:\d+\)"),
+        (lambda s, x: x * torch.full((4,), random.random()), r"random\.random returned: full\(\): .* HostNumber \(test_host\.py:\d+\).*operands of"),
+        (lambda s, x: x.roll(random.randint(0, 3), 1), r"random\.randint returned: an argument that must be a number \(test_host\.py:\d+\)"),
         (lambda s, x: x * torch.from_numpy(np.array(spans((4,), 0.5))), r"spans returned: np\.array\(\.\.\) of it \(test_host\.py"),
         (lambda s, x: x * torch.from_numpy(np.add(spans((4,), 0.5), x)), r"spans returned: add of it and a tensor"),
         (lambda s, x: spans((4,), 0.5).__setitem__(0, True), "spans returned: writing its elements"),
@@ -260,6 +263,37 @@ def test_beside_a_tensor_that_is_neither_an_argument_nor_the_models():
 
 
 OTHER = torch.randn(4)
+
+DRAWN = {
+    "layers": lambda s, x: s.linear(x) if s.training and random.uniform(0, 1) < 0.6 else x + 0 * random.random(),
+    "operands": lambda s, x: (
+        x * np.random.rand() + random.gauss(0, 1),
+        random.random() - x / (1 + random.random()),
+        x.int() * np.random.rand(),
+    ),
+    "arrays": lambda s, x: (
+        s.linear(x) + torch.from_numpy(np.random.rand(*x.shape)).float() * torch.tensor(random.random())
+    ),
+    "indices": lambda s, x: (
+        x[random.randrange(2)],
+        x[..., torch.from_numpy(np.random.permutation(4))],
+        x * random.choice([1, 2]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_numbers_that_forward_draws(name):
+    """Functions of random and numpy.random that are given numbers alone are host functions, wherever forward calls them."""
+    m = Apply(DRAWN[name])
+    s = sol.optimize(copy.deepcopy(m))
+    for seed in range(4):
+        ends = []
+        for model in (m, s):
+            np.random.seed(seed)
+            random.seed(seed)
+            ends.append((model(X), np.random.rand(), random.random()))
+        torch.testing.assert_close(*ends)
 
 
 def test_rejected_without_data():

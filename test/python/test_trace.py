@@ -317,6 +317,25 @@ def test_what_a_forward_draws_unseen(what, draw, capfd):
         assert f"another thread that does so: Apply: forward draws from {what}" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (x.bfloat16(), r"data type bfloat16: not supported; use t\.float\(\), and model\.float\(\)"),
+        (x.to_sparse(), r"to_dense\(\)"),
+    ],
+    ids=("half", "sparse"),
+)
+def test_rejected_arguments_come_with_advice(given, words):
+    with pytest.raises(sol.UnsupportedError, match=f"argument 0: .*{words}"):
+        sol.optimize(Apply(lambda s, a: a * 2))(given)
+
+
+def test_operators_whose_shape_depends_on_data_are_rejected_with_their_own_reason():
+    m = Apply(lambda s, a: torch.linalg.lstsq(a, a).solution)
+    with pytest.raises(sol.UnsupportedError, match=r"linalg_lstsq\.default: linear algebra that takes matrices apart"):
+        sol.optimize(m, x)
+
+
 UNUSUAL = {
     "errors": (Apply(lambda s, a: a @ a), [x]),
     "writing to others' tensors": (Apply(lambda s, a: x.T.mul_(a.T)), [x]),

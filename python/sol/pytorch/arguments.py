@@ -38,7 +38,7 @@ def kind_key(leaf: Any) -> Any:
 
 def checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
     """Rejects arguments that a network cannot take, by name. `translated`: translation already checks the rest."""
-    what = None
+    what, instead = None, ""
     if type(t) not in TENSORS:
         what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
     elif t.is_nested:
@@ -46,13 +46,14 @@ def checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
     elif not places.is_known(t.device):
         what = f"tensors on device {t.device}"
     elif t.layout != torch.strided:
-        what = f"{str(t.layout).removeprefix('torch.')} tensors"
+        what, instead = f"{str(t.layout).removeprefix('torch.')} tensors", "; use t.to_dense()"
     elif t.is_quantized:
-        what = "quantised tensors"
+        what, instead = "quantised tensors", "; use t.dequantize()"
     elif t.dtype not in SOL_NAME and t.dtype not in REAL and not translated:
         what = f"data type {str(t.dtype).removeprefix('torch.')}"
+        instead = "; use t.float(), and model.float() if the model has this type, too" if t.is_floating_point() else ""
     if what:
-        raise _core.UnsupportedError(f"argument {i}: {what}: not supported")
+        raise _core.UnsupportedError(f"argument {i}: {what}: not supported{instead}")
     return t
 
 

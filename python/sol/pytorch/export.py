@@ -25,10 +25,10 @@ from torch.utils import _pytree as pytree
 from sol import _core, log
 from sol.host import replaced
 
-from . import function, places
+from . import function, operators, places
 from .assigned import data
 from .generators import nothing_drawn
-from .problems import LIBRARY, located, user_line
+from .problems import LIBRARY, located, user_line, users
 from .skeleton import model_class, skeleton
 from .steps import FUNC, FUNC_INSTEAD, Unusual
 from .structure import called, carries
@@ -202,7 +202,7 @@ def export(
                 return traced
             if symbols is not None:
                 raise
-            step, own, at = e.step, e.__cause__ if e.reads else None, _users(e) or _users(e.__cause__)
+            step, own, at = e.step, e.__cause__ if e.reads else None, users(e) or users(e.__cause__)
             without = functools.partial(_no_host_function, model_class(root).__name__, str(e))
             if own is None:
                 if (traced := _as_eager(root, args, kwargs, given, e)) is not None:
@@ -223,7 +223,7 @@ def export(
             if reason is None:
                 misfit = _core.InvalidError(_misfit(e, made, model_class(root).__name__, (args, kwargs)))
                 raise located(misfit, step) from e
-            line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e) or at), "")
+            line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in users(e) or at), "")
             what, semicolon, advice = reason.partition(";")
             error = _core.UnsupportedError(
                 f"{model_class(root).__name__}: cannot be traced: {what}{line}{semicolon}{advice}"
@@ -311,12 +311,6 @@ def _carry(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-def _users(e: BaseException | None) -> list[traceback.FrameSummary]:
-    """The stack frames of the user's model that an exception passed through, innermost first."""
-    frames = reversed(traceback.extract_tb(e.__traceback__ if e else None))
-    return [f for f in frames if not f.filename.startswith((*LIBRARY, "<"))]
-
-
 def _is_own(e: Exception) -> bool:
     """Whether the model raised the exception, not PyTorch."""
     frames = traceback.extract_tb(e.__traceback__)
@@ -329,7 +323,7 @@ def _misfit(e: Exception, module: torch.nn.Module, name: str, given: Any) -> str
     path, at = "", e.__traceback__
     while at is not None:
         path, at = names.get(id(at.tb_frame.f_locals.get("self")), path), at.tb_next
-    line = next((f"{os.path.basename(f.filename)}:{f.lineno}" for f in _users(e)), "")
+    line = next((f"{os.path.basename(f.filename)}:{f.lineno}" for f in users(e)), "")
     where = ", ".join(filter(None, (path, line)))
     what = ", ".join(
         f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" if isinstance(t, torch.Tensor) else repr(t)[:40]
@@ -369,6 +363,8 @@ def _untraceable(e: Exception) -> str | None:
     functions = first.startswith("This higher order operator doesn't work")  # torch.cond, torch.while_loop
     if functions or names & _DATA_DEPENDENT or "FakeTensor" in first:
         operator = getattr(e, "func", None) if "DynamicOutputShapeException" in names else None
+        if isinstance(row := operators.find(str(operator)), operators.Rejection):
+            return f"{operator}: {row.why}; use torch.compile(model, backend='sol'), which runs such an operator in PyTorch"
         return (
             f"{'control flow or ' if operator is None else f'{operator}: '}a shape that depends on data; use torch.where or a mask, "
             "or torch.compile(model, backend='sol'), which runs such a line in Python"

@@ -1,12 +1,14 @@
 """The generators of NumPy's and Python's random: what a forward draws from them, a trace does not see.
 
-A trace therefore rejects such a forward by the name of the function and its line. What was drawn through a name that was
-imported before is found by comparing states. Host functions (host.py) may draw.
+Draws for which forward gives numbers alone, such as random.random() and numpy.random.rand(2, 3), are host functions (host.py). A trace
+rejects all others by the name of the function and its line. What was drawn through a name that was imported before is found by comparing
+states.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import random
 import sys
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from sol import _core, log
 from sol.host import instead
@@ -25,6 +28,7 @@ from .problems import user_line
 States = list[tuple[str, Callable[[], Any], Callable[[Any], Any], Any]]
 _PYTHON, _NUMPY = "Python's random", "NumPy's random"
 _HARMLESS = frozenset("get_state set_state getstate setstate seed".split())  # seed is a host function
+_OTHERS = frozenset("shuffle bytes randbytes".split())  # they return no numbers
 _DRAWS = (
     "forward draws from {}, and every call would repeat what was drawn once: not supported; put what draws into a function "
     "marked with @sol.host_function, compute with numbers that PyTorch draws (torch.rand), or use torch.compile(model, "
@@ -125,7 +129,8 @@ def drawing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Rejects calls of functions that draw, with their names and lines, and functions that seed PyTorch's generator."""
+    """Makes functions that draw host functions, or rejects them with their names and lines; rejects functions that seed PyTorch's
+    generator."""
     rows: list[tuple[Any, str, str]] = [
         (owner, key, _SEEDS) for owner in (torch, torch.random) for key in ("manual_seed", "seed")
     ]
@@ -135,7 +140,8 @@ def _named(name: str) -> Iterator[None]:
                 rows.append((module, key, _DRAWS.format(f"{what} ({{}})")))
     kept = [(owner, key, getattr(owner, key)) for owner, key, _ in rows]
     for owner, key, text in rows:
-        setattr(owner, key, _rejecting(getattr(owner, key), f"{owner.__name__}.{key}", f"{name}: {text}"))
+        what, drawn = f"{owner.__name__}.{key}", text is not _SEEDS and key not in _OTHERS
+        setattr(owner, key, _unseen(getattr(owner, key), what, f"{name}: {text}", drawn))
     try:
         yield
     finally:
@@ -143,12 +149,28 @@ def _named(name: str) -> Iterator[None]:
             setattr(owner, key, original)
 
 
-def _rejecting(original: Callable[..., Any], what: str, text: str) -> Callable[..., Any]:
+def _unseen(original: Callable[..., Any], what: str, text: str, drawn: bool) -> Callable[..., Any]:
+    """A host function in place of one that draws numbers or arrays of them (`drawn`), or else an error."""
+
     def draw(*args: Any, **kwargs: Any) -> Any:
-        if instead() is None:  # another thread, or a host function
+        if (by := instead()) is None:  # another thread, or a host function
             return original(*args, **kwargs)
+        leaves = pytree.tree_leaves((args, kwargs))
+        if drawn and all(isinstance(a, int | float) for a in leaves):
+            return by(_named_draw(original, what), args, kwargs)
         raise _core.UnsupportedError(text.format(", ".join(filter(None, (what, user_line())))))
 
+    return draw
+
+
+@functools.cache
+def _named_draw(original: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """The same function with the name that users know: the same object in every trace, because programs compare what they call."""
+
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
+    draw.__qualname__ = what
     return draw
 
 

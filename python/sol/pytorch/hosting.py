@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from sol.host import host_function, replaced
 
 from . import generators
 from .hosted import Computed, Hosted, Made, Part, Result, Step
-from .problems import user_line
+from .problems import user_line, users
 from .steps import Unusual
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _SEEDING = (("random", "seed"), ("numpy.random", "seed"))
 _CONVERSIONS = ("tensor", "as_tensor", "asarray", "from_numpy")  # of torch, which make tensors of arrays
 _AS_TENSOR = torch.as_tensor
 _NUMBERS = (bool, int, float, complex)
-_TYPES = {bool: torch.bool, int: torch.int64}  # of torch.tensor
+_TYPES = {bool: torch.bool, int: torch.int64, float: None}  # of torch.tensor; None: it depends
 
 
 class Hosting:
@@ -76,11 +77,26 @@ class Hosting:
         for owner, name, instead in rows:
             setattr(owner, name, instead)
         try:
-            with replaced(self.call):
+            with replaced(self.call), self._named():
                 yield
         finally:
             for owner, name, original in kept:
                 setattr(owner, name, original)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Names the host functions where PyTorch or Python does not take a stand-in for a number."""
+        try:
+            yield
+        except (TypeError, RuntimeError) as e:
+            if not self.results or not any(word in str(e) for word in _STAND_INS):
+                raise
+            names = self.made.names(Made(len(self.results) - 1, 0))
+            why = str(e).partition("\n")[0] if _STAND_INS[-1] not in str(e) else "an argument that must be a number"
+            line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in users(e)), "")
+            raise _core.UnsupportedError(
+                f"{self.values.name}: what the host function {names} returned: {why}{line}: not supported; {_HINT}"
+            ) from e
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What forward gets from a host function."""
@@ -111,7 +127,7 @@ class Hosting:
         return pytree.tree_unflatten(leaves, result[1])
 
     def _operand(self, name: str, tensors: list[torch.Tensor], arg: Any) -> Any:
-        if isinstance(arg, Array):
+        if isinstance(arg, StandIn):
             return arg._place
         if isinstance(arg, torch.nn.Module) and id(arg) in self.recorder.paths:
             return Part(self.recorder.paths[id(arg)])
@@ -124,7 +140,7 @@ class Hosting:
         if isinstance(leaf, torch.Tensor):
             return self._input(place, leaf)
         if isinstance(leaf, _NUMBERS) or type(leaf).__module__ == "numpy":
-            return Array(self, place, leaf)
+            return (HostArray if getattr(leaf, "ndim", 0) else HostNumber)(self, place, leaf)
         return leaf
 
     def _input(self, place: Made, t: torch.Tensor) -> torch.Tensor:
@@ -144,7 +160,7 @@ class Hosting:
 
     def _convert(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """torch.tensor and the like."""
-        if any(isinstance(a, Array) and a._hosting is self for a in pytree.tree_leaves((args, kwargs))):
+        if any(isinstance(a, StandIn) and a._hosting is self for a in pytree.tree_leaves((args, kwargs))):
             return self.step(function, function.__name__, args, kwargs)
         stacked = _stacked(*args, **kwargs)
         return function(*args, **kwargs) if stacked is None else stacked
@@ -165,7 +181,7 @@ def _stacked(data: Any = None, dtype: torch.dtype | None = None, device: Any = N
     if len(tensors) + len(numbers) != len(leaves):
         return None
     real = torch.get_default_dtype()
-    types = [t.dtype for t in tensors] + [_TYPES.get(type(a), real) for a in numbers]
+    types = [t.dtype for t in tensors] + [_TYPES[type(a)] or real for a in numbers]
     to = dtype or functools.reduce(torch.promote_types, types)
 
     def made(part: Any) -> torch.Tensor:
@@ -190,7 +206,7 @@ def _found(prefix: str, path: str) -> Iterator[tuple[Any, str]]:
 
 def _undrawn(function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any] | None:
     """What a function returns that draws nothing for these arguments, in a tuple. None: it draws, or depends on data."""
-    if any(isinstance(a, torch.Tensor | Array) for a in pytree.tree_leaves((args, kwargs))):
+    if any(isinstance(a, torch.Tensor | StandIn) for a in pytree.tree_leaves((args, kwargs))):
         return None
     before = generators.states()
     with replaced(None):
@@ -199,6 +215,10 @@ def _undrawn(function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any]
         return (made,)
     generators.restore(before)
     return None
+
+
+def _is_whole(t: torch.Tensor) -> bool:
+    return not (t.is_floating_point() or t.is_complex())
 
 
 def _form(arg: Any) -> Any:
@@ -217,11 +237,15 @@ def _method(owner: Any, name: str, *args: Any, **kwargs: Any) -> Any:
 
 _SHAPES = ("shape", "dtype", "ndim", "size", "itemsize", "nbytes")
 _IN_PLACE = frozenset("byteswap fill itemset partition put resize setfield setflags sort".split())
-_HINT = "compute it inside of the host function, or make a tensor of the result (torch.from_numpy)"
+_HINT = (
+    "compute it inside of a function marked with @sol.host_function, or make a tensor of the result (torch.from_numpy, torch.tensor); "
+    "numbers may also be operands of +, -, *, / and **"
+)
+_STAND_INS = ("HostNumber", "HostArray", "python_arg_parser.h")  # in messages; the last in an assertion of PyTorch's
 
 
-class Array:
-    """Stands for an array or a number that a step returns."""
+class StandIn:
+    """Stands for a number or an array that a step returns."""
 
     def __init__(self, hosting: Hosting, place: Made, example: Any) -> None:
         self._hosting = hosting
@@ -230,7 +254,10 @@ class Array:
 
     def _step(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         name = getattr(function, "__name__", str(function))
-        if any(isinstance(a, torch.Tensor) for a in pytree.tree_leaves((args, kwargs))):
+        tensors = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
+        if tensors and type(self._example) in _TYPES and function.__module__ == "_operator":
+            return function(*(self._beside(tensors[0]) if a is self else a for a in args))
+        if tensors:
             raise self._rejected(f"{name} of it and a tensor")
         return self._hosting.step(function, name, args, kwargs)
 
@@ -239,6 +266,11 @@ class Array:
         return _core.UnsupportedError(
             f"{self._hosting.values.name}: what the host function {names} returned: {what} ({user_line()}): not supported; {_HINT}"
         )
+
+    def _beside(self, t: torch.Tensor) -> Any:
+        """A number as the tensor that it is as an operand beside `t`: a real number has the type of `t`, if that is real or complex."""
+        dtype = _TYPES[type(self._example)] or (torch.get_default_dtype() if _is_whole(t) else t.dtype.to_real())
+        return self._hosting.step(_AS_TENSOR, "as_tensor", (self,), {"dtype": dtype})
 
     def _tensor(self) -> Any:
         return self._hosting.step(_AS_TENSOR, "as_tensor", (self,), {})
@@ -253,18 +285,6 @@ class Array:
         if callable(getattr(self._example, name)):
             return functools.partial(self._step, _method, self, name)
         return self._step(getattr, self, name)
-
-    def __len__(self) -> int:
-        return len(self._example)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._step(operator.getitem, self, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise self._rejected("writing its elements")
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise self._rejected("np.array(..) of it")
@@ -302,12 +322,32 @@ class Array:
     __hash__ = None  # type: ignore[assignment]
 
 
+class HostNumber(StandIn):
+    """Stands for a number. Messages of PyTorch name the class."""
+
+
+class HostArray(StandIn):
+    """Stands for an array."""
+
+    def __len__(self) -> int:
+        return len(self._example)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._step(operator.getitem, self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise self._rejected("writing its elements")
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+
 def _operators() -> None:
     """Python's operators, each of which is a step."""
 
     def add(key: str, function: Callable[..., Any]) -> None:
-        setattr(Array, f"__{key}__", lambda *operands: operands[0]._step(function, *operands))
-        setattr(Array, f"__r{key}__", lambda a, b: a._step(function, b, a))
+        setattr(StandIn, f"__{key}__", lambda *operands: operands[0]._step(function, *operands))
+        setattr(StandIn, f"__r{key}__", lambda a, b: a._step(function, b, a))
 
     for name in "add sub mul truediv floordiv mod pow matmul and_ or_ xor lt le gt ge eq ne neg pos abs invert".split():
         add(name.rstrip("_"), getattr(operator, name))
@@ -315,4 +355,4 @@ def _operators() -> None:
 
 _operators()
 
-__all__ = ["Array", "Hosting"]
+__all__ = ["Hosting", "StandIn"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +45,12 @@ def user_line() -> str:
     while frame is not None and frame.f_code.co_filename.startswith((*LIBRARY, "<")):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
+
+
+def users(e: BaseException | None) -> list[traceback.FrameSummary]:
+    """The stack frames of the user's model that an exception passed through, innermost first."""
+    frames = reversed(traceback.extract_tb(e.__traceback__ if e else None))
+    return [f for f in frames if not f.filename.startswith((*LIBRARY, "<"))]
 
 
 def place(node: torch.fx.Node) -> tuple[str, str]:
@@ -107,4 +114,4 @@ def _line(group: Sequence[Problem]) -> str:
     return f"{why}: {', '.join(shown)}"
 
 
-__all__ = ["LIBRARY", "Problem", "located", "rejection", "user_line", "where"]
+__all__ = ["LIBRARY", "Problem", "located", "rejection", "user_line", "users", "where"]
