@@ -222,3 +222,37 @@ def test_log_sigmoid_keeps_what_its_backward_reads():
     x, dy = torch.randn(2, 5, 6)
     for a, b in zip(sol.optimize(Both(), x, dy)(x, dy), Both()(x, dy), strict=True):
         torch.testing.assert_close(a, b)
+
+
+class ByArgument(nn.Module):
+    """Forces by an argument that requires a gradient, and one step of gradient descent for the layer (MAML)."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.rate = (
+            nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)),
+            nn.Parameter(torch.tensor(0.1)),
+        )
+
+    def forward(self, x):
+        own = dict(self.net.named_parameters())
+        loss = torch.func.functional_call(self.net, own, (x,)).square().mean()
+        force, *slopes = torch.autograd.grad(loss, [x, *own.values()], create_graph=True)
+        own = {name: p - self.rate * d for (name, p), d in zip(own.items(), slopes, strict=True)}
+        return torch.func.functional_call(self.net, own, (x,)), force
+
+
+@pytest.mark.parametrize("example", (False, True))
+@pytest.mark.parametrize("mode", ("train", "eval"))
+def test_by_arguments_and_parameters(mode, example):
+    torch.manual_seed(0)
+    m = getattr(ByArgument(), mode)()
+    x, ends = torch.randn(4, 3, requires_grad=True), []
+    for model in (m, sol.optimize(copy.deepcopy(m), *([x] if example else []))):
+        for _ in range(2):
+            x.grad = None
+            model.zero_grad()
+            y, force = model(x)
+            (y.sum() + force.square().sum()).backward()
+        ends.append([y, force, x.grad, *(p.grad for p in model.parameters())])
+    torch.testing.assert_close(*ends)

@@ -46,6 +46,7 @@ _ADVICE = {
     "checked": "Take another implementation of that layer, if there is one",
 }
 Declared = tuple[list[Any], str, frozenset[Any]]  # leaves (Input for tensors), structure, which arguments are given
+_UNTRACKED = "does not require grad"  # in messages of torch.autograd.grad
 MAX_PROGRAMS = 16  # of one model; each has its own packed parameters
 MOST_TRIES = 100  # of one call; each uses the values that the network computed in the one before
 MANY_VALUES = 7  # programs for different values that forward reads, until a warning
@@ -107,6 +108,7 @@ class State:
         self.changes: dict[
             str, int
         ] = {}  # by line: programs that were compiled because forward read another value there
+        self.asks = False  # whether forward differentiates by arguments or parameters: then programs in eval mode have gradients, too
         self.differentiated = False  # whether anybody has requested gradients of a call in eval mode
         self.lock = threading.RLock()
         _states.add(self)
@@ -181,9 +183,15 @@ class State:
         wanted = wanted_gradients(root, leaves) if torch.is_grad_enabled() else frozenset()
         if not wanted:
             return self.find(root, dense, spec, facts=facts)
-        if any(m.training for m in root.modules()):
+        if self.asks or any(m.training for m in root.modules()):
             return self.find(root, dense, spec, wanted, facts=facts)
-        program = self.find(root, dense, spec, facts=facts)
+        try:
+            program = self.find(root, dense, spec, facts=facts)
+        except _core.InvalidError as e:
+            if _UNTRACKED not in str(e):
+                raise
+            self.asks = True
+            return self.find(root, dense, spec, wanted, facts=facts)
         if program.repeatable and not self.differentiated:
             return program
         try:
@@ -463,8 +471,13 @@ class State:
         """What sol.optimize does. In eval mode, later calls will be inference. In train mode they may be inference or
         training: an error of the training program is reported now, and the first call decides what is compiled."""
         if not any(m.training for m in root.modules()):
-            self.find(root, leaves, spec, absent=absent)
-            return
+            try:
+                self.find(root, leaves, spec, absent=absent)
+                return
+            except _core.InvalidError as e:
+                if _UNTRACKED not in str(e) or not torch.is_grad_enabled():
+                    raise
+                self.asks = True
         wanted = wanted_gradients(root, leaves) if torch.is_grad_enabled() else frozenset()
         try:
             self.find(root, leaves, spec, wanted, compiled=False, absent=absent)
