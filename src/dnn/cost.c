@@ -427,8 +427,8 @@ static double blocking_ns(const struct blocking *sized)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = weight_bytes(b);
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
-    const double memory = cold(t, weights) + far_input(t, b->p) + writing(t, b->p) + again + reading_a(b) +
-                          between_chunks(b);
+    const double memory =
+        cold(t, weights) + far_input(t, b->p) + writing(t, b->p) + again + reading_a(b) + between_chunks(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            late(b, weights) + KERNEL_STEP_NS;
 }

@@ -1,7 +1,7 @@
 /* Matrix products of two activations (attention, batched products), or of an operand that `direct` cannot have packed
- * ahead. b is read in place if its rows are whole vectors; otherwise each task packs one panel at a time. In place, rows
- * that lie in different pages are read in short chunks of K: the pages of a chunk stay in the TLB, and its lines in L2,
- * while all panels pass. */
+ * ahead. b is read in place if its rows are whole vectors; otherwise each task packs one panel at a time. In place,
+ * rows that lie in different pages are read in short chunks of K: the pages of a chunk stay in the TLB, and its lines
+ * in L2, while all panels pass. */
 #include "dnn/solvers.h"
 
 /* dfp handles short sums without reuse, such as those of a depthwise convolution. */

@@ -277,8 +277,8 @@ static void fetch_rows(const struct tile *t, int64_t pitch)
     text_open(t->out, "if (ahead) {");
     for (int u = 0; u < tile_unroll(t->b); u++)
         for (int v = 0; v < t->vectors; v += line)
-            text_line(t->out, "__builtin_prefetch(wk + %s%s + ahead, 0, 2);",
-                      times(t, SAY("%d", u), pitch), plus(t, v * t->b->lanes));
+            text_line(t->out, "__builtin_prefetch(wk + %s%s + ahead, 0, 2);", times(t, SAY("%d", u), pitch),
+                      plus(t, v * t->b->lanes));
     text_close(t->out, "}");
 }
 

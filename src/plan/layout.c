@@ -64,8 +64,8 @@ static void own_purposes(const struct sol_tensor *t, char *purpose)
     for (int d = 0; d < t->ndim; d++) purpose[d] = t->dim[d].purpose ? t->dim[d].purpose : 'N';
 }
 
-/* -- what gains from channels-last: windows over pixels. Without them it only costs reorders; in row-major memory, a 1x1
- * convolution is a product whose vectors are pixels. */
+/* -- what gains from channels-last: windows over pixels. Without them it only costs reorders: a 1x1 convolution in
+ * row-major memory is a product whose vectors are pixels. */
 
 struct gain {
     const struct loops *loops;
