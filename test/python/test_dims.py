@@ -703,6 +703,7 @@ def test_time_limit():
     with mock.patch.object(vary, "Symbols", short):
         report = sol.dims(model, ids(2, 8))
     assert made == [2, 1] and report.inputs == ["in_0 [#0, 8]"]
+    assert "is fixed: tracing with 2 sizes that vary takes more than 30 s" in str(report)
     with mock.patch.object(symbols_file.Symbols, "check_time", side_effect=symbols_file.TooLong):
         with pytest.raises(sol.UnsupportedError, match=r"takes more than 30 s"):
             sol.dims(model, ids(2, 8))

@@ -41,16 +41,23 @@ class _Broadcast(Cause):
 BROADCAST = _Broadcast("", "", "")
 
 
+class _Untraced(Cause):
+    """There is no trace in which the size varies; `operator` says why."""
+
+    def needs(self, n: int) -> str:
+        return self.operator
+
+
 class Kept:
     """A symbolic trace."""
 
-    def __init__(self, traced: Traced, symbols: Symbols, fixed: Mapping[Place, int]) -> None:
+    def __init__(self, traced: Traced, symbols: Symbols, fixed: Mapping[Place, tuple[int, Cause]]) -> None:
         self.traced, self.symbols, self.settled = traced, symbols, symbols.settle()
         self.lows = [1, LEAST]  # least sizes for which a program with sizes that vary may be possible
         self.numbers = self._selections()  # dimensions that get a number: the first may be possible
         self.why: Exception | None = None  # why the first was not
         self.said: frozenset[sympy.Symbol] | None = frozenset()  # which get numbers, in the log; None: all
-        self.fixed = {p: (n, BROADCAST) for p, n in fixed.items()} | dict(self.settled.fixed)
+        self.fixed = {**fixed, **self.settled.fixed}
 
     def _selections(self) -> list[frozenset[sympy.Symbol]]:
         """No dimension; those that together must make a number (height and width of pictures with 16 patches); each alone (the batch
@@ -276,6 +283,7 @@ class Traces:
 
     def _trace(self, leaves: Sequence[Any], make: Make, attempts: Sequence[Free]) -> Kept | None:
         """A new trace with the first of these dimensions free that is possible; None: it does not work with symbols."""
+        tried: dict[Place, Cause] = {}  # sizes that varied in attempts that failed
         for k, free in enumerate(attempts):
             if (not free and len(attempts) > 1) or free in attempts[:k]:
                 continue
@@ -290,8 +298,10 @@ class Traces:
                 if not (traced.reads.rows or traced.reads.hosted.steps):
                     tensors = [(i, t) for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)]
                     sizes = {(i, d): n for i, t in tensors for d, n in enumerate(t.shape)}
-                    return Kept(traced, symbols, {p: n for p, n in sizes.items() if p not in symbols.made})
+                    fixed = {p: (n, tried.get(p, BROADCAST)) for p, n in sizes.items() if p not in symbols.made}
+                    return Kept(traced, symbols, fixed)
                 self.why = "forward reads values or calls host functions"
+            tried |= {p: tried.get(p) or _Untraced(self.why, "", "") for p in free}
             log.debug(f"sizes that vary ({', '.join(f'{i}.{d}' for i, d in free)}): {self.why}")
         return None
 
