@@ -973,8 +973,12 @@ def test_rejected_calls(tmp_path):
         sol.InvalidError, match=r"does not take \('x'\): conv2d\(\) .* got \(str, Tensor, .*int\); give it tensors"
     ):
         sol.optimize(nn.Conv2d(1, 2, 3).eval(), "x")
-    with pytest.raises(sol.InvalidError, match=r"does not take \(2, 4\): .*; give it tensors, or sol.input"):
+    with pytest.raises(sol.InvalidError, match=r"does not take \(\(2, 4\)\): .*; give it tensors, or sol.input"):
         sol.optimize(mlp(), (2, 4))
+    with pytest.raises(
+        sol.InvalidError, match=r"does not take \(\(float32\[2, 3, 8, 8\],\)\): .*: \*args in place of args"
+    ):
+        sol.optimize(torch.nn.Conv2d(3, 4, 3), (torch.zeros(2, 3, 8, 8),))
     with pytest.raises(sol.InvalidError, match=r"does not take \(float32\[3, 4\]\): 0\.1: .* got \[3, 4\] X \[3, 3\]"):
         sol.optimize(nn.Sequential(nn.Sequential(nn.ReLU(), nn.Linear(3, 3))), torch.randn(3, 4))
     with pytest.raises(

@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -221,7 +221,7 @@ def export(
             if reason is None and _is_own(e):
                 raise
             if reason is None:
-                misfit = _core.InvalidError(_misfit(e, made, model_class(root).__name__, (args, kwargs)))
+                misfit = _core.InvalidError(_misfit(e, made, model_class(root).__name__, args, kwargs))
                 raise located(misfit, step) from e
             line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in users(e) or at), "")
             what, semicolon, advice = reason.partition(";")
@@ -317,7 +317,29 @@ def _is_own(e: Exception) -> bool:
     return not frames or not frames[-1].filename.startswith((*LIBRARY, "<"))
 
 
-def _misfit(e: Exception, module: torch.nn.Module, name: str, given: Any) -> str:
+def _shown(x: Any) -> str:
+    """An argument as a user writes it, tensors by type and shape."""
+    if isinstance(x, torch.Tensor):
+        return f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}"
+    if type(x) in (tuple, list):
+        inner = ", ".join(map(_shown, x))
+        return f"[{inner}]" if isinstance(x, list) else f"({inner},)" if len(x) == 1 else f"({inner})"
+    if type(x) is dict:
+        return "{" + ", ".join(f"{k!r}: {_shown(v)}" for k, v in x.items()) + "}"
+    return repr(x)[:40]
+
+
+def _advice(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """For arguments that SOL is given in a form that other functions take."""
+    if not any(isinstance(t, torch.Tensor) for t in pytree.tree_leaves((args, kwargs))):
+        return "; give it tensors, or sol.input([..]) for their shapes"
+    if len(args) == 1 and not kwargs and type(args[0]) in (tuple, list, dict):
+        stars = "**" if isinstance(args[0], dict) else "*"
+        return f"; give the arguments as in a call of the model: {stars}args in place of args"
+    return ""
+
+
+def _misfit(e: Exception, module: torch.nn.Module, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """PyTorch's message, with the layer and line of the model, and the arguments of the model."""
     names = {id(m): n for n, m in module.named_modules()}
     path, at = "", e.__traceback__
@@ -325,14 +347,10 @@ def _misfit(e: Exception, module: torch.nn.Module, name: str, given: Any) -> str
         path, at = names.get(id(at.tb_frame.f_locals.get("self")), path), at.tb_next
     line = next((f"{os.path.basename(f.filename)}:{f.lineno}" for f in users(e)), "")
     where = ", ".join(filter(None, (path, line)))
-    what = ", ".join(
-        f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" if isinstance(t, torch.Tensor) else repr(t)[:40]
-        for t in pytree.tree_leaves(given)
-    )
+    what = ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
     first = next((text for text in str(e).strip().split("\n") if text.strip()), type(e).__name__)
     first = first.removesuffix(", but expected one of:").replace("FakeTensor", "Tensor")
-    none = not any(isinstance(t, torch.Tensor) for t in pytree.tree_leaves(given))
-    advice = "; give it tensors, or sol.input([..]) for their shapes" if none else ""
+    advice = _advice(args, kwargs)
     return f"{name}: the model does not take ({what}){f': {where}' if where else ''}: {first}{advice}"
 
 
