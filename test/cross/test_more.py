@@ -163,6 +163,25 @@ def test_models_in_jax_at_all_sizes():
     assert len(family._networks) == 2 and len(family._sized) <= 1 and not len(net._programs)
 
 
+def test_models_in_keras_at_all_sizes():
+    """What the model needs as a number stays; the other sizes vary in one program, with gradients in another."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+    net = sol.optimize(model, torch.randn(5, 6, 4), framework="tensorflow", vdims=True)
+    for shape in ((5, 6, 4), (1, 2, 4), (3, 9, 4)):
+        x = torch.randn(shape)
+        model.zero_grad()
+        want = model(x)
+        want.square().sum().backward()
+        np.testing.assert_allclose(net(x.numpy()), want.detach(), rtol=1e-5, atol=1e-6)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(net(x.numpy()) ** 2)
+        gradient = tape.gradient(loss, net.trainable_variables[0])
+        np.testing.assert_allclose(gradient, model[0].weight.grad, rtol=1e-4, atol=1e-5)
+    assert len(net._sol.families) == 2 and all(f.fixed is None for f in net._sol.families.values())
+    with pytest.raises(sol.InvalidError, match=r"does not take \(float32\[2, 3, 5\]\)"):
+        net(np.ones((2, 3, 5), np.float32))
+
+
 def test_random_layers():
     """The streams of the target's framework: the same numbers for the same seed."""
     model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5))

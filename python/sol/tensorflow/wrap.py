@@ -59,6 +59,14 @@ class Model(keras.Model):
         return made
 
 
+class _Closed(Exception):
+    """Dimensions that a family left open are numbers in the model: (argument, dimension)."""
+
+    def __init__(self, places: set[tuple[int, int]]) -> None:
+        super().__init__(places)
+        self.places = places
+
+
 class WrappedCalls(Calls):
     """The families of a wrapped model. In front of the arguments of a call is whether it is one of training.
 
@@ -68,6 +76,7 @@ class WrappedCalls(Calls):
     def __init__(self, source: Source, named: dict[str, Any], variables: Any) -> None:
         super().__init__(None, source.name, variables)  # type: ignore[arg-type]
         self.source, self.named = source, named
+        self.closed: set[tuple[int, int]] = set()  # what vdims cannot open: (argument, dimension)
 
     def spread(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """One list of arguments, as Keras gives them, instead of several arguments."""
@@ -77,9 +86,18 @@ class WrappedCalls(Calls):
         )
 
     def _open_shape(self, i: int, x: Any) -> list[int | None]:
-        if self.source.call.vdims is False:
+        if self.source.call.vdims is False and x.shape.rank is not None:
             return list(x.shape)
-        return [None] * x.shape.rank if self.source.call.vdims else super()._open_shape(i, x)
+        if not self.source.call.vdims or x.shape.rank is None:
+            return super()._open_shape(i, x)
+        return [n if (i, d) in self.closed else None for d, n in enumerate(x.shape)]
+
+    def _family(self, tree: Any, flat: list[Any], at: list[int], xs: list[Any]) -> Family:
+        while True:
+            try:
+                return super()._family(tree, flat, at, xs)
+            except _Closed as e:
+                self.closed |= e.places
 
     def _make(self, tree: Any, flat: list[Any], at: list[int], specs: Any, wanted: Any, xs: list[Any]) -> Family:
         (training, *args), kwargs = tf.nest.pack_sequence_as(tree, [*range(len(flat))])
@@ -121,10 +139,7 @@ class WrappedFamily(Family):
         parsed = self.calls.source.parse(Call(args, kwargs, vdims=vdims), self.mode)
         order = [numbers[i.leaf] if i.leaf >= 0 else -1 for i in parsed.inputs]
         inputs = [Value(i.tensor) for i in parsed.inputs]
-        for k, v in zip(order, inputs, strict=True):
-            for n, size in zip(seen[k].shape if k >= 0 else (), v.shape, strict=True):
-                if n is None and type(size) is not forms.Size:
-                    raise _core.UnsupportedError(f"{self.name}: argument {k}: needs {size}")
+        self._close(seen, [(k, v.shape) for k, v in zip(order, inputs, strict=True) if k >= 0])
         named = self.calls.named
         self._packed = parsed.pack
         return Read(
@@ -137,6 +152,15 @@ class WrappedFamily(Family):
             order,
             parsed.writes,
         )
+
+    def _close(self, seen: Any, shapes: Sequence[tuple[int, Sequence[Any]]]) -> None:
+        """Raises what names the open dimensions that are numbers in the network, whose inputs have these shapes by argument."""
+        pairs = [(k, d, n) for k, shape in shapes for d, n in enumerate(shape)]
+        closed = {(k, d) for k, d, n in pairs if seen[k].shape[d] is None and type(n) is not forms.Size}
+        if closed and self.calls.source.call.vdims:
+            raise _Closed(closed)
+        for k, d in sorted(closed):
+            raise _core.UnsupportedError(f"{self.name}: argument {k}: dimension {d}: needs a number")
 
     def _argument(self, spec: Any, shape: Sequence[int]) -> Any:
         varies = any(n is None for n in spec.shape) and not self.calls.source.call.vdims
