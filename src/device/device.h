@@ -34,8 +34,9 @@ struct sol_failure failure_new(void);
 sol_status failure_report(struct sol_ctx *ctx, sol_status status, const struct sol_failure *f);
 /* For devices: sets the text of a failure. Returns `status`. */
 sol_status failure_set(struct sol_failure *f, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
-/* For compilers: where the first error in their log begins; `log`, if none is called so. */
-const char *failure_first_error(const char *log);
+/* For compilers that reject a source: sets a text that begins at the first error in their log (NULL: no memory), which
+ * *out_log then owns; NULL: nobody wants it. Returns COMPILER. */
+sol_status failure_rejected(struct sol_failure *f, const char *compiler, char *log, struct sol_blob *out_log);
 const char *kernel_says(int32_t error); /* an error SOL_KERNEL_*, for people */
 
 /* dev.c: devices that this context has opened. They live as long as it. */

@@ -1,6 +1,7 @@
 /* Failures of devices: what a device reports. Drivers in deployed libraries use this file, too. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/inside.h"
@@ -20,12 +21,17 @@ sol_status failure_set(struct sol_failure *f, sol_status status, const char *for
     return status;
 }
 
-/* "kernels.cu(7): error: ..", "error: kernel.cl:7:5: ..": the line in which it stands. */
-const char *failure_first_error(const char *log)
+sol_status failure_rejected(struct sol_failure *f, const char *compiler, char *log, struct sol_blob *out_log)
 {
-    const char *at = strstr(log, "error: ");
+    const char *at = log ? strstr(log, "error: ") : NULL; /* "kernels.cu(7): error: ..", "error: kernel.cl:7:5: .." */
     while (at && at > log && at[-1] != '\n') at--;
-    return at ? at : log;
+    failure_set(f, SOL_ERR_COMPILER, "%s: %.900s", compiler, at ? at : log ? log : "out of memory");
+    if (out_log) {
+        out_log->data = log;
+        out_log->bytes = log ? strlen(log) : 0;
+    } else
+        free(log);
+    return SOL_ERR_COMPILER;
 }
 
 const char *kernel_says(int32_t error)

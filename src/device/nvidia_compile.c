@@ -69,13 +69,12 @@ static sol_status rtc_failed(const struct rtc *rtc, rtc_program program, int err
                              struct sol_failure *why)
 {
     size_t n = 0;
+    char compiler[40];
+    snprintf(compiler, sizeof compiler, "NVRTC (error %d)", error);
     rtc->LogSize(program, &n);
     char *log = calloc(n + 1, 1);
     if (log) rtc->Log(program, log);
-    out_log->data = log;
-    out_log->bytes = log ? strlen(log) : 0;
-    return failure_set(why, SOL_ERR_COMPILER, "NVRTC (error %d): %.900s", error,
-                       log ? failure_first_error(log) : "out of memory");
+    return failure_rejected(why, compiler, log, out_log);
 }
 
 static sol_status rtc_compile(const struct rtc *rtc, const struct sol_code_text *text, struct sol_blob *out,

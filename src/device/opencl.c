@@ -279,16 +279,12 @@ static sol_status build(const struct cl *cl, cl_device_id id, cl_program program
     const int32_t error = cl->BuildProgram(program, 1, &id, options, NULL, NULL);
     if (!error) return SOL_OK;
     size_t n = 0;
+    char compiler[80];
+    snprintf(compiler, sizeof compiler, "OpenCL: %s (error %d)", cl_error(error), (int)error);
     cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n);
     char *log = calloc(n + 1, 1);
     if (log) cl->GetProgramBuildInfo(program, id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
-    failure_set(why, SOL_ERR_COMPILER, "OpenCL: %s (error %d): %.900s", cl_error(error), (int)error,
-                log ? failure_first_error(log) : "");
-    if (out_log && log)
-        *out_log = (struct sol_blob){.size = sizeof *out_log, .data = log, .bytes = strlen(log)};
-    else
-        free(log);
-    return SOL_ERR_COMPILER;
+    return failure_rejected(why, compiler, log, out_log);
 }
 
 static sol_status binary_of(const struct cl *cl, cl_program program, struct sol_blob *out, struct sol_failure *why)

@@ -15,11 +15,7 @@ static sol_status compile_in(struct arena *a, const char *folder, const struct t
     int exit = 0;
     TRY(t->prepare(a, folder, text, t->user, &argv, &file));
     TRY(process_run(a, argv, &exit, &said));
-    if (exit) {
-        out->data = strdup(said);
-        out->bytes = out->data ? strlen(said) : 0;
-        return failure_set(why, SOL_ERR_COMPILER, "%s: %.900s", t->name, failure_first_error(said));
-    }
+    if (exit) return failure_rejected(why, t->name, strdup(said), out);
     TRY(file_read(arena_ctx(a), a, file, &data, &out->bytes));
     void *copy = malloc(out->bytes);
     if (copy) memcpy(copy, data, out->bytes);

@@ -22,7 +22,7 @@
 /* failure.c */
 struct sol_failure failure_new(void);
 sol_status failure_set(struct sol_failure *f, sol_status status, const char *format, ...);
-const char *failure_first_error(const char *log);
+sol_status failure_rejected(struct sol_failure *f, const char *compiler, char *log, struct sol_blob *out_log);
 const char *kernel_says(int32_t error);
 
 /* hash.c */
