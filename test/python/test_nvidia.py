@@ -239,7 +239,7 @@ class Rows(torch.nn.Module):
         return x.softmax(-1), x.log_softmax(-1), moments, x.sum(-1), x.amax(-1), x.mean(0)
 
 
-@pytest.mark.parametrize("shape", [(300, 5), (70, 128), (70, 129), (9, 2048), (3, 5000), (4096, 72)])
+@pytest.mark.parametrize("shape", [(300, 5), (70, 128), (70, 129), (9, 2048), (3, 5000), (1024, 200)])
 def test_rows(shape):
     torch.manual_seed(4)
     x = torch.randn(shape) * 3 + 1
