@@ -64,14 +64,14 @@ static void own_purposes(const struct sol_tensor *t, char *purpose)
     for (int d = 0; d < t->ndim; d++) purpose[d] = t->dim[d].purpose ? t->dim[d].purpose : 'N';
 }
 
-/* -- what gains from channels-last: windows over pixels, and several products. Otherwise it only costs reorders: one
- * 1x1 convolution in row-major memory is a product whose vectors are pixels. */
+/* -- what gains from channels-last: windows over pixels, and products that may form bands with others or with sums.
+ * Otherwise it only costs reorders: one 1x1 convolution in row-major memory is a product whose vectors are pixels. */
 
 struct gain {
     const struct loops *loops;
     char (*input)[SOL_MAX_DIMS]; /* purposes of the user's tensors, by number */
     bool window, windows;        /* over pixels of one dimension, of several */
-    bool product, pixels;
+    bool product, sum, pixels;
 };
 
 /* Is the index one index variable, perhaps shifted or flipped? */
@@ -95,6 +95,7 @@ static void see_gain(void *user, int32_t node)
     struct gain *g = user;
     const struct ex *e = &g->loops->ex.at[node];
     g->product |= uses_again(g->loops, node);
+    g->sum |= e->kind == EX_RED;
     const struct sol_tensor *t = e->kind == EX_READ ? g->loops->tensors.at[e->tensor].user : NULL;
     int d = 0, pixels = 0;
     bool window = false;
@@ -113,7 +114,7 @@ static bool gains_from_channels_last(const struct plan *p)
     char(*input)[SOL_MAX_DIMS] = arena_alloc(p->scratch, sizeof *input * (size_t)(p->g->inputs.n + 1));
     for (int i = 0; i < p->g->inputs.n; i++)
         if (!purposes_from_readers(p->g->inputs.at[i], input[i])) own_purposes(p->g->inputs.at[i], input[i]);
-    int products = 0;
+    int products = 0, sums = 0;
     for (int i = 0; i < p->units.n; i++) {
         const struct unit *u = p->units.at[i];
         struct gain g = {.loops = u->loops, .input = input};
@@ -121,9 +122,11 @@ static bool gains_from_channels_last(const struct plan *p)
             ex_walk(u->loops, u->loops->stmts.at[s].value, see_gain, &g);
         /* in one dimension, pixels are the longest runs, and only products gain */
         if (g.windows || (g.window && g.product)) return true;
-        products += g.product && g.pixels && u->program == PROGRAM_FORWARD;
+        if (!g.pixels || u->program != PROGRAM_FORWARD) continue;
+        products += g.product;
+        sums += g.sum;
     }
-    return products > 1;
+    return products && sums > 1;
 }
 
 /* -- reorders. They are found while the units stay as they are, and inserted at the end, all at once. */
