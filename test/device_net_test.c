@@ -594,13 +594,22 @@ static void failures_lose_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks_run_far_away),         cmocka_unit_test(a_small_device_says_what_is_missing),
-        cmocka_unit_test(the_peak_is_that_of_the_call),  cmocka_unit_test(a_child_is_told),
-        cmocka_unit_test(failures_lose_nothing),         cmocka_unit_test(the_step_that_fails_is_named),
-        cmocka_unit_test(bad_data_names_the_step),       cmocka_unit_test(a_hang_ends_a_call),
-        cmocka_unit_test(a_hang_outlives_its_call),      cmocka_unit_test(code_hangs_while_it_is_loaded),
-        cmocka_unit_test(all_ends_while_a_device_hangs), cmocka_unit_test(a_program_ends_with_work),
-        cmocka_unit_test(another_thread_frees),          cmocka_unit_test(a_device_disappears),
+        /* Children first: after a hang a thread of the device ends at any time, and a fork while it holds the lock of a
+         * sanitizer's allocator would leave that locked in the child. */
+        cmocka_unit_test(a_child_is_told),
+        cmocka_unit_test(all_ends_while_a_device_hangs),
+        cmocka_unit_test(a_program_ends_with_work),
+        cmocka_unit_test(networks_run_far_away),
+        cmocka_unit_test(a_small_device_says_what_is_missing),
+        cmocka_unit_test(the_peak_is_that_of_the_call),
+        cmocka_unit_test(failures_lose_nothing),
+        cmocka_unit_test(the_step_that_fails_is_named),
+        cmocka_unit_test(bad_data_names_the_step),
+        cmocka_unit_test(a_hang_ends_a_call),
+        cmocka_unit_test(a_hang_outlives_its_call),
+        cmocka_unit_test(code_hangs_while_it_is_loaded),
+        cmocka_unit_test(another_thread_frees),
+        cmocka_unit_test(a_device_disappears),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }
