@@ -12,14 +12,14 @@ static const struct {
     double call;          /* cycles of a tile besides K: call, addresses, start */
     double store;         /* cycles to store a register */
     double node;          /* cycles of each instruction of the epilogue, per register */
-    double row;       /* cycles of a row of weights in place that comes from memory: no prefetch runs that far ahead */
-    double page;      /* cycles of a row of weights in place whose page is not in the first TLB */
-    double copy;      /* elements per cycle that are gathered along contiguous rows */
-    double transpose; /* elements per cycle that are gathered across rows */
-    double waits;     /* share of the smaller limit that adds up where weights come from L3 in small pieces */
-    double overlap;   /* share of the smaller limits that is not hidden behind the largest */
-    double line4, line6; /* cycles of a Winograd transform of a line of 4 or 6 points */
-    double spread;       /* cycles to store a vector of transformed weights, or to load and store one of partial sums */
+    double row;           /* cycles of a row of weights in place that comes from memory, beyond what prefetches hide */
+    double page;          /* cycles of a row of weights in place whose page is not in the first TLB */
+    double copy;          /* elements per cycle that are gathered along contiguous rows */
+    double transpose;     /* elements per cycle that are gathered across rows */
+    double waits;         /* share of the smaller limit that adds up where weights come from L3 in small pieces */
+    double overlap;       /* share of the smaller limits that is not hidden behind the largest */
+    double line4, line6;  /* cycles of a Winograd transform of a line of 4 or 6 points */
+    double spread;  /* cycles to store a vector of transformed weights, or to load and store one of partial sums */
     double plane;   /* cycles to move a cache line of a Winograd tile to its plane and back; planes are far apart */
     double foreign; /* share of peak performance that other libraries are assumed to reach: enough to be tried */
 } constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 60, 5, 8, 1.0, 0.55, 0.3, 4, 12, 1.6, 10, 0.95};
