@@ -389,7 +389,8 @@ static void an_unknown_solver_is_rejected(void **state)
     assert_string_equal(
         sol_error(ctx),
         "solver: there is none called 'wingrad'; expected auto, attention, attention_grad, blas, direct, gemv, matmul, "
-        "simt, attention_simt, attention_grad_simt, winograd, weights, weights-winograd, openblas, onednn, dfp, nest");
+        "mma, simt, attention_simt, attention_grad_simt, winograd, weights, weights-winograd, openblas, onednn, dfp, "
+        "nest");
     assert_int_equal(sol_config_set(ctx, "solver", "auto"), SOL_OK);
     sol_graph_destroy(g);
     arena_destroy(a);

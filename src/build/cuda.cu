@@ -25,37 +25,47 @@ enum { SOL_KERNEL_OK, SOL_KERNEL_INDEX, SOL_KERNEL_DIVISION };
 
 extern __shared__ __align__(16) char shared_[]; /* of the group, as large as the launch says */
 
-/* A load or store of 16 bytes needs this alignment. */
-static __device__ inline int sol_even(const void *p)
-{
-    return ((uint64_t)p & 15) == 0;
-}
+#define sol_even(p) (((uint64_t)(p) & 15) == 0) /* a load or store of 16 bytes needs this alignment */
 static __device__ inline float4 sol_load4(const float *p, int even)
 {
-    if (even) return *(const float4 *)p;
-    const float4 v = {p[0], p[1], p[2], p[3]};
-    return v;
+    return even ? *(const float4 *)p : make_float4(p[0], p[1], p[2], p[3]);
 }
 static __device__ inline void sol_store4(float4 v, float *p, int even)
 {
-    if (even)
-        *(float4 *)p = v;
-    else
-        p[0] = v.x, p[1] = v.y, p[2] = v.z, p[3] = v.w;
+    if (even) *(float4 *)p = v;
+    else p[0] = v.x, p[1] = v.y, p[2] = v.z, p[3] = v.w;
 }
 static __device__ inline double2 sol_load2(const double *p, int even)
 {
-    if (even) return *(const double2 *)p;
-    const double2 v = {p[0], p[1]};
-    return v;
+    return even ? *(const double2 *)p : make_double2(p[0], p[1]);
 }
 static __device__ inline void sol_store2(double2 v, double *p, int even)
 {
-    if (even)
-        *(double2 *)p = v;
-    else
-        p[0] = v.x, p[1] = v.y;
+    if (even) *(double2 *)p = v;
+    else p[0] = v.x, p[1] = v.y;
 }
+
+/* Units for small matrices, by the items of a warp (dnn/simt_mma.c). */
+#ifdef __CUDACC__
+static __device__ inline float sol_tf32(float x)
+{
+    int y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return __int_as_float(y);
+}
+static __device__ inline float sol_high(float x) /* rounded to TF32, if it is finite; x - sol_high(x) is exact */
+{
+    return __int_as_float((__float_as_int(x) + 0x1000) & ~0x1fff);
+}
+static __device__ inline void sol_mma(float *c, float a0, float a1, float a2, float a3, float b0, float b1)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_int(a0)), "r"(__float_as_int(a1)), "r"(__float_as_int(a2)), "r"(__float_as_int(a3)),
+          "r"(__float_as_int(b0)), "r"(__float_as_int(b1)));
+}
+#endif
+#define sol_any(x) __syncthreads_or(x) /* of the group, which it joins */
 
 #define sol_neighbour(x, n) __shfl_xor_sync(0xffffffffu, x, n) /* of item i ^ n */
 

@@ -282,6 +282,8 @@ static void set_facts(const struct sol_device_info *info, struct target *out)
     if (info->group_items > 0) out->group_items = info->group_items;
     if (info->group_bytes > 0) out->group_bytes = info->group_bytes;
     if (info->memory_rate > 0) out->dram_rate = info->memory_rate * 1e-3;
+    out->core_mma = info->core_mma;
+    out->tf32 = info->tf32;
     target_card_cache(out, info->cache > 0 ? info->cache : out->l3);
 }
 

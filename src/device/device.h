@@ -37,7 +37,9 @@ sol_status failure_set(struct sol_failure *f, sol_status status, const char *for
 /* For compilers that reject a source: sets a text that begins at the first error in their log (NULL: no memory), which
  * *out_log then owns; NULL: nobody wants it. Returns COMPILER. */
 sol_status failure_rejected(struct sol_failure *f, const char *compiler, char *log, struct sol_blob *out_log);
-const char *kernel_says(int32_t error); /* an error SOL_KERNEL_*, for people */
+const char *command_kind(const struct sol_command *c);  /* of those that streams execute: "copy" */
+const char *command_label(const struct sol_command *c); /* its label, or its kind */
+const char *kernel_says(int32_t error);                 /* an error SOL_KERNEL_*, for people */
 
 /* dev.c: devices that this context has opened. They live as long as it. */
 struct dev;

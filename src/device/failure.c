@@ -34,6 +34,20 @@ sol_status failure_rejected(struct sol_failure *f, const char *compiler, char *l
     return SOL_ERR_COMPILER;
 }
 
+const char *command_kind(const struct sol_command *c)
+{
+    static const char *const names[] = {
+        [SOL_COMMAND_WRITE] = "write", [SOL_COMMAND_READ] = "read",     [SOL_COMMAND_COPY] = "copy",
+        [SOL_COMMAND_FILL] = "fill",   [SOL_COMMAND_LAUNCH] = "launch",
+    };
+    return names[c->kind];
+}
+
+const char *command_label(const struct sol_command *c)
+{
+    return c->label ? c->label : command_kind(c);
+}
+
 const char *kernel_says(int32_t error)
 {
     return error == SOL_KERNEL_INDEX      ? "an index is out of range"

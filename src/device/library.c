@@ -63,3 +63,10 @@ const char *library_write(const void *data, size_t bytes, const char *suffix, ch
     unlink(out_path);
     return strerror(error);
 }
+
+bool option_is(const struct sol_host *host, const char *option, const char *value)
+{
+    char set[64];
+    host->option(host->user, option, set, sizeof set);
+    return !strcmp(set, value);
+}

@@ -2,6 +2,8 @@
 #ifndef SOL_DEVICE_LIBRARY_H
 #define SOL_DEVICE_LIBRARY_H
 
+#include <stdbool.h>
+
 #include "sol/device.h"
 
 /* library.c. Opens a library: the one that `option` names, otherwise the first of `files` that is there, by its path if
@@ -14,6 +16,9 @@ struct library_symbol {
 };
 const char *library_open(const struct sol_host *host, const char *option, const char *const files[], int n,
                          const struct library_symbol *symbol);
+
+/* Is an option of the key device::options set to the value? */
+bool option_is(const struct sol_host *host, const char *option, const char *value);
 
 /* Writes code into a new private file in TMPDIR, or /tmp, for drivers that open it by its path; the caller removes it.
  * NULL: it is there; otherwise why not. */

@@ -131,6 +131,7 @@ static void speed(const struct cuda *cuda, int number, struct sol_device_info *o
     const int64_t bits = attribute(cuda, CUDA_MEMORY_BITS, number);
     out->clock = (int32_t)(attribute(cuda, CUDA_CLOCK, number) / 1000);
     out->core_fmas = cc / 10 == 7 || cc == 60 || cc == 80 ? 64 : 128;
+    out->core_mma = cc == 80 ? 512 : cc / 10 == 9 || cc / 10 == 10 ? 1024 : cc > 80 ? 128 : 0;
     out->core_items = (int32_t)attribute(cuda, CUDA_CORE_ITEMS, number);
     out->core_bytes = attribute(cuda, CUDA_CORE_BYTES, number);
     out->cache = attribute(cuda, CUDA_CACHE, number);
@@ -160,6 +161,8 @@ static sol_status nvidia_info(const struct sol_device_type *type, const struct s
     out_info->group_items = (int32_t)attribute(&cuda, CUDA_GROUP_ITEMS, number);
     out_info->group_bytes = attribute(&cuda, CUDA_GROUP_BYTES, number);
     speed(&cuda, number, out_info);
+    if (option_is(host, "nvidia.mma", "0")) out_info->core_mma = 0;
+    out_info->tf32 = option_is(host, "nvidia.tf32", "1");
     return SOL_OK;
 }
 
@@ -186,20 +189,17 @@ static sol_status nvidia_open(const struct sol_device_type *type, const struct s
                               struct sol_device **out_device, struct sol_failure *out_why)
 {
     struct cuda cuda;
-    char sync[8], graphs[8];
     int number = 0;
     (void)type;
     *out_device = NULL;
     TRY(find_device(host, index, &cuda, &number, out_why));
     struct sol_device *d = calloc(1, sizeof *d);
     if (!d) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
-    host->option(host->user, "nvidia.sync", sync, sizeof sync);
-    host->option(host->user, "nvidia.graphs", graphs, sizeof graphs);
     d->cuda = cuda;
     d->host = host;
     d->number = number;
-    d->sync = !strcmp(sync, "1");
-    d->graphs = !d->sync && strcmp(graphs, "0");
+    d->sync = option_is(host, "nvidia.sync", "1");
+    d->graphs = !d->sync && !option_is(host, "nvidia.graphs", "0");
     const int error = cuda.Retain(&d->context, number);
     if (error) {
         free(d);
@@ -416,16 +416,6 @@ static bool has_room(struct sol_stream *s)
     return true;
 }
 
-static const char *const names[] = {
-    [SOL_COMMAND_WRITE] = "write", [SOL_COMMAND_READ] = "read",     [SOL_COMMAND_COPY] = "copy",
-    [SOL_COMMAND_FILL] = "fill",   [SOL_COMMAND_LAUNCH] = "launch",
-};
-
-static const char *label_of(const struct sol_command *c)
-{
-    return c->label ? c->label : names[c->kind];
-}
-
 /* Appends a command, or the first of them as one graph, with an event if it is the last or if its time is asked for.
  * first: the label of the first command since the last event. */
 static int append(struct sol_stream *s, int n, const struct sol_command *c, const char **first, int *out_taken)
@@ -433,14 +423,14 @@ static int append(struct sol_stream *s, int n, const struct sol_command *c, cons
     struct pending p = {.ns = c->ns};
     const struct sol_device *d = s->device;
     int error = has_room(s) ? CUDA_SUCCESS : CUDA_OUT_OF_MEMORY;
-    if (!*first) *first = label_of(c);
+    if (!*first) *first = command_label(c);
     p.first = *first;
     if (!error && c->ns) error = mark(s, &p.begin);
     *out_taken = 0;
     if (!error) error = graphs_submit(s->graphs, s->stream, atomic_load(&d->unloads), n, c, out_taken);
     if (!error && !*out_taken) error = enqueue(s, c);
     *out_taken = MAX(*out_taken, 1);
-    p.last = label_of(&c[*out_taken - 1]);
+    p.last = command_label(&c[*out_taken - 1]);
     if (!error && d->sync) error = d->cuda.StreamWait(s->stream);
     if (!error && (*out_taken == n || c->ns)) error = mark(s, &p.end);
     if (error) {
@@ -488,9 +478,9 @@ static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_co
         const struct sol_command *c = &command[i];
         const int error = append(s, n - i, c, &first, &taken);
         if (!error) continue;
-        status = fail(&s->device->cuda, out_why, error, names[c->kind], c->label);
+        status = fail(&s->device->cuda, out_why, error, command_kind(c), c->label);
         out_why->ticket = s->ticket + 1;
-        if (s->ticket > before) end_here(s, first ? first : names[c->kind]);
+        if (s->ticket > before) end_here(s, first ? first : command_kind(c));
     }
     leave(s->device);
     *out_ticket = s->ticket;

@@ -102,13 +102,12 @@ static void make_workspace(struct cuda_blas *b)
 /* Not while a stream is captured: memory is allocated. */
 static int open_handle(struct cuda_blas *b)
 {
-    char tf32[8];
+    const int math = option_is(b->host, "nvidia.tf32", "1") ? TF32_MATH : DEFAULT_MATH;
     if (b->handle) return CUDA_SUCCESS;
     if (!open_library(b->host, &b->f)) return CUDA_NOT_FOUND;
-    b->host->option(b->host->user, "nvidia.tf32", tf32, sizeof tf32);
     make_workspace(b);
     if (b->f.Create(&b->handle)) return b->handle = NULL, CUDA_OUT_OF_MEMORY;
-    return b->f.SetMath(b->handle, strcmp(tf32, "1") ? DEFAULT_MATH : TF32_MATH) ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
+    return b->f.SetMath(b->handle, math) ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 /* cuBLAS counts by columns: what is a matrix to us is a transposed one to it, so it multiplies b by a. */

@@ -9,6 +9,7 @@
 
 #include "device/cl.h"
 #include "device/inside.h"
+#include "device/library.h"
 
 enum { PLATFORMS = 16, BASE_BITS = SOL_PTR_OFFSET_BITS };
 enum { OTHER_LANES = 32 }; /* of a device that is no processor, which does not say how many items it computes in step */
@@ -114,23 +115,16 @@ static uint64_t number(const struct found *f, uint32_t what)
     return x;
 }
 
-static bool is_option(const struct sol_host *host, const char *name, const char *value)
-{
-    char wanted[8] = "";
-    host->option(host->user, name, wanted, sizeof wanted);
-    return !strcmp(wanted, value);
-}
-
 /* Does the device compute in float64? The option opencl.fp64=0 says that it does not. */
 static bool has_f64(const struct found *f, const struct sol_host *host)
 {
-    return !is_option(host, "opencl.fp64", "0") && number(f, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
+    return !option_is(host, "opencl.fp64", "0") && number(f, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
 }
 
 /* Do the items of a group take turns? The option opencl.card=1 says that they do not. */
 static bool is_processor(const struct found *f, const struct sol_host *host)
 {
-    return !is_option(host, "opencl.card", "1") && number(f, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU;
+    return !option_is(host, "opencl.card", "1") && number(f, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU;
 }
 
 static void describe(const struct found *f, const struct sol_host *host, struct sol_device_info *out)
@@ -499,17 +493,13 @@ static bool has_room(struct sol_stream *s)
 static sol_status opencl_submit(struct sol_stream *s, int n, const struct sol_command *command, int64_t *out_ticket,
                                 struct sol_failure *out_why)
 {
-    static const char *const names[] = {
-        [SOL_COMMAND_WRITE] = "write", [SOL_COMMAND_READ] = "read",     [SOL_COMMAND_COPY] = "copy",
-        [SOL_COMMAND_FILL] = "fill",   [SOL_COMMAND_LAUNCH] = "launch",
-    };
     sol_status status = SOL_OK;
     for (int i = 0; i < n && !status; i++) {
         const struct sol_command *c = &command[i];
         cl_event event = NULL;
         const int32_t error = has_room(s) ? enqueue(s, c, &event) : CL_OUT_OF_HOST_MEMORY;
         if (error) {
-            status = fail(out_why, error, names[c->kind], c->label);
+            status = fail(out_why, error, command_kind(c), c->label);
             out_why->ticket = s->ticket + 1;
             continue;
         }

@@ -139,15 +139,13 @@ static void leave(struct sol_device *d)
 static sol_status ve_open(const struct sol_device_type *type, const struct sol_host *host, int index,
                           struct sol_device **out_device, struct sol_failure *out_why)
 {
-    char sync[8];
     struct veda veda;
     (void)type;
     *out_device = NULL;
     TRY(find_device(host, index, &veda, out_why));
     struct sol_device *d = calloc(1, sizeof *d);
     if (!d) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
-    host->option(host->user, "ve.sync", sync, sizeof sync);
-    *d = (struct sol_device){.veda = veda, .number = index, .sync = !strcmp(sync, "1")};
+    *d = (struct sol_device){.veda = veda, .number = index, .sync = option_is(host, "ve.sync", "1")};
     const int error = veda.Retain(&d->context, index);
     if (error) {
         free(d);

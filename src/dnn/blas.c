@@ -98,7 +98,9 @@ static double cost(const struct blas *g)
     /* a long sum over few results is split over cores */
     const double split = MAX(1, MIN((double)t->cores / blocks, k / 256));
     const double waves = ceil(blocks * split / t->cores);
-    const double rate = t->clock * t->fma_pipes * target_lanes(t, g->p.bytes) * share; /* products in a ns, of a core */
+    /* products in a ns, of a core */
+    const double units = t->tf32 && g->p.dtype == SOL_F32 ? t->core_mma : 0;
+    const double rate = t->clock * fmax(units, t->fma_pipes * target_lanes(t, g->p.bytes)) * share;
     const double elements = (double)x->m.size * (double)x->n.size * (double)g->nbatch;
     const double bytes = g->p.bytes * ((double)g->nbatch * k * (double)(x->m.size + x->n.size) + elements);
     const double second =

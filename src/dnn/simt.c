@@ -55,6 +55,19 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
     return true;
 }
 
+/* The same by units for small matrices. They take factors in TF32, of 11 significant bits. A number of float32 is a sum
+ * of two of them, but for half a bit, so three products are one of float32; the fourth, of the small parts, is smaller
+ * than that. */
+static bool find_mma(const struct solver_context *sc, const struct cluster *c, struct simt *out, const char **why)
+{
+    *why = "the device has no units for small matrices";
+    if (!sc->target->core_mma || !find(sc, c, out, why)) return false;
+    *why = "not float32";
+    if (out->p.dtype != SOL_F32) return false;
+    out->products = sc->target->tf32 ? 1 : 3;
+    return true;
+}
+
 static void shape(struct simt *s, const struct variant *v)
 {
     s->rows = v->p[P_ROWS];
@@ -101,6 +114,7 @@ static void add_shape(struct simt *s, const int *x, int step, struct variant_lis
         v.cost = simt_cost(s);
         v.text = arena_printf(s->p.arena, s->card ? "%dx%d/%dx%d d%d p%d" : "%dx%d/%dx%d p%d", x[0], x[1], x[2], x[3],
                               s->card ? x[4] : parts, parts);
+        if (s->products) v.text = arena_printf(s->p.arena, "%s tf32x%d", v.text, s->products);
         v.moved = packed_bytes(s);
         variants_add(list, &v);
     }
@@ -127,10 +141,26 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     return list.n;
 }
 
+static int variants_mma(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    struct simt s;
+    const char *why;
+    struct variant_list list = {.at = out};
+    if (!find_mma(sc, c, &s, &why)) return 0;
+    for (const int *x = simt_mma_shapes[0]; *x; x += COUNT_OF(simt_mma_shapes[0])) add_shape(&s, x, 2, &list);
+    return list.n;
+}
+
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
 {
     struct simt s;
     return find(sc, c, &s, out_why);
+}
+
+static bool applicable_mma(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    struct simt s;
+    return find_mma(sc, c, &s, out_why);
 }
 
 /* -- text */
@@ -340,12 +370,10 @@ static void put_parts(struct simt *s)
     kernel_close(s->out);
 }
 
-static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
-                       struct kernel *out)
+static sol_status emit_found(struct simt *found, const struct solver_context *sc, const struct cluster *c,
+                             const struct variant *v, struct kernel *out)
 {
-    struct simt s;
-    const char *why = "";
-    if (!find(sc, c, &s, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "simt: %s", why);
+    struct simt s = *found;
     struct text text = solver_text(sc);
     shape(&s, v);
     s.out = &text;
@@ -375,6 +403,31 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return SOL_OK;
 }
 
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                       struct kernel *out)
+{
+    struct simt s;
+    const char *why = "";
+    if (!find(sc, c, &s, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "simt: %s", why);
+    return emit_found(&s, sc, c, v, out);
+}
+
+static sol_status emit_mma(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                           struct kernel *out)
+{
+    struct simt s;
+    const char *why = "";
+    if (!find_mma(sc, c, &s, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "mma: %s", why);
+    return emit_found(&s, sc, c, v, out);
+}
+
+const struct solver dnn_mma = {.name = "mma",
+                               .blocks = true,
+                               .dynamic = true,
+                               .lanes = FOR_MMA,
+                               .applicable = applicable_mma,
+                               .variants = variants_mma,
+                               .emit = emit_mma};
 const struct solver dnn_simt = {.name = "simt",
                                 .blocks = true,
                                 .dynamic = true,

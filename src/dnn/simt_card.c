@@ -12,7 +12,7 @@
 
 #define SAY(...) arena_printf(s->p.arena, __VA_ARGS__)
 
-enum { WARP = 32, WARP_ACROSS = 8, WARP_DOWN = WARP / WARP_ACROSS };
+enum { WARP = 32 };
 
 /* Elements of a load or a store of full width. */
 static int wide_of(const struct simt *s)
@@ -236,7 +236,7 @@ static struct simt_factor factor_of(const struct simt *s, struct operand *x, con
     if ((f.deep || run) && aligned(s, &x->view, along, wide_of(s)) && !in_border(x, along->ivar[along->n - 1]) &&
         wide >= wide_of(s))
         f.width = wide_of(s);
-    f.pad = f.deep ? wide_of(s) : 0;
+    f.pad = s->products ? 2 * wide_of(s) : f.deep ? wide_of(s) : 0;
     f.across = (f.deep ? s->depth : wide) / f.width;
     const int all = wide * s->depth / f.width;
     f.loads = (all + s->items - 1) / s->items;
@@ -284,20 +284,22 @@ void simt_card_place(const struct simt *s)
 {
     struct text *out = s->out;
     const int across = s->cols / s->tile_cols, down = s->rows / s->tile_rows;
+    const int warp_across = s->products ? 4 : 8, warp_down = WARP / warp_across;
     const int rows = s->rows + s->a.pad, cols = s->cols + s->b.pad, depth = s->depth;
     text_line(out, "@SHARED @real (*const as_)[%d][%d] = (@SHARED @real (*)[%d][%d])shared_;", depth, rows, depth,
               rows);
     text_line(out, "@SHARED @real (*const bs_)[%d][%d] = (@SHARED @real (*)[%d][%d])(shared_ + %d);", depth, cols,
               depth, cols, 2 * depth * rows * s->p.bytes);
     text_line(out, "const int item_ = (int)@ITEM;");
-    if (across % WARP_ACROSS || down % WARP_DOWN)
+    if (across % warp_across || down % warp_down)
         text_line(out, "const int down_ = item_ / %d, across_ = item_ %% %d;", across, across);
     else
         text_line(
             out, "const int down_ = item_ / %d * %d + item_ %% %d / %d, across_ = item_ / %d %% %d * %d + item_ %% %d;",
-            WARP * (across / WARP_ACROSS), WARP_DOWN, WARP, WARP_ACROSS, WARP, across / WARP_ACROSS, WARP_ACROSS,
-            WARP_ACROSS);
+            WARP * (across / warp_across), warp_down, WARP, warp_across, WARP, across / warp_across, warp_across,
+            warp_across);
     text_line(out, "const int row_ = down_ * %d, col_ = across_ * %d;", piece(s, s->tile_rows), piece(s, s->tile_cols));
+    if (s->products) simt_mma_place(s);
 }
 
 /* Does K, as a number, need more than 32 bits? So do offsets, if strides are that large. */
@@ -470,6 +472,12 @@ static void put_loads(struct simt *s, const struct simt_factor *f)
     text_close(out, "}");
 }
 
+/* The row of shared memory for element k of a step of the sum. */
+static const char *row_of(const struct simt *s, const char *k)
+{
+    return s->products ? simt_mma_row(s, k) : k;
+}
+
 /* Stores what was read to buffer `next_` of shared memory. */
 static void put_stores(const struct simt *s, const struct simt_factor *f)
 {
@@ -482,19 +490,20 @@ static void put_stores(const struct simt *s, const struct simt_factor *f)
     unroll(s);
     text_open(out, "for (int i_ = 0; i_ < %d; i_++) {", f->loads);
     for (int j = 0; j < f->width && f->deep; j++)
-        text_line(out, "%ss_[next_][%s_deep_ + %d][%s_at_ + i_ * %d] = %s_x_[i_]%s;", a, a, j, a, step, a,
-                  f->width > 1 ? member[j] : "");
+        text_line(out, "%ss_[next_][%s][%s_at_ + i_ * %d] = %s;", a, row_of(s, SAY("%s_deep_ + %d", a, j)), a, step,
+                  simt_mma_stored(s, SAY("%s_x_[i_]%s", a, f->width > 1 ? member[j] : "")));
+    const char *row = row_of(s, SAY("%s_deep_ + i_ * %d", a, step));
+    for (int j = 0; j < f->width && !f->deep && f->width > 1 && s->products == 1; j++)
+        text_line(out, "%s_x_[i_]%s = sol_tf32(%s_x_[i_]%s);", a, member[j], a, member[j]);
     if (!f->deep && f->width == 1)
-        text_line(out, "%ss_[next_][%s_deep_ + i_ * %d][%s_at_] = %s_x_[i_];", a, a, step, a, a);
+        text_line(out, "%ss_[next_][%s][%s_at_] = %s;", a, row, a, simt_mma_stored(s, SAY("%s_x_[i_]", a)));
     else if (!f->deep)
-        text_line(out, "sol_store%d(%s_x_[i_], &%ss_[next_][%s_deep_ + i_ * %d][%s_at_], 1);", f->width, a, a, a, step,
-                  a);
+        text_line(out, "sol_store%d(%s_x_[i_], &%ss_[next_][%s][%s_at_], 1);", f->width, a, a, row, a);
     text_close(out, "}");
     text_close(out, "}");
 }
 
-/* Reads a row or column of an item's tile from shared memory. */
-static void put_fragment(const struct simt *s, const char *to, const char *first, int tile, int items)
+void simt_card_fragment(const struct simt *s, const char *d, const char *to, const char *first, int tile, int items)
 {
     static const char *const member[] = {"x", "y", "z", "w"};
     struct text *out = s->out;
@@ -502,10 +511,11 @@ static void put_fragment(const struct simt *s, const char *to, const char *first
     unroll(s);
     text_open(out, "for (int i_ = 0; i_ < %d; i_++) {", tile / n);
     if (n == wide) {
-        text_line(out, "const @pack x_ = sol_load%d(&%ss_[1 - next_][d_][%s + i_ * %d], 1);", n, to, first, items * n);
+        text_line(out, "const @pack x_ = sol_load%d(&%ss_[1 - next_][%s][%s + i_ * %d], 1);", n, to, d, first,
+                  items * n);
         for (int j = 0; j < n; j++) text_line(out, "%s_[i_ * %d + %d] = x_.%s;", to, n, j, member[j]);
     } else {
-        text_line(out, "%s_[i_] = %ss_[1 - next_][d_][%s + i_ * %d];", to, to, first, items * n);
+        text_line(out, "%s_[i_] = %ss_[1 - next_][%s][%s + i_ * %d];", to, to, d, first, items * n);
     }
     text_close(out, "}");
 }
@@ -516,16 +526,13 @@ static void put_products(const struct simt *s)
     unroll(s);
     text_open(out, "for (int d_ = 0; d_ < %d; d_++) {", s->depth);
     text_line(out, "@real a_[%d], b_[%d];", s->tile_rows, s->tile_cols);
-    put_fragment(s, "a", "row_", s->tile_rows, s->rows / s->tile_rows);
-    put_fragment(s, "b", "col_", s->tile_cols, s->cols / s->tile_cols);
-    unroll(s);
-    text_line(out, "for (int i_ = 0; i_ < %d; i_++)", s->tile_rows);
-    unroll(s);
-    text_line(out, "    for (int j_ = 0; j_ < %d; j_++) sum_[i_][j_] += a_[i_] * b_[j_];", s->tile_cols);
+    simt_card_fragment(s, "d_", "a", "row_", s->tile_rows, s->rows / s->tile_rows);
+    simt_card_fragment(s, "d_", "b", "col_", s->tile_cols, s->cols / s->tile_cols);
+    simt_each_sum(s, "sum_[i_][j_] += a_[i_] * b_[j_];");
     text_close(out, "}");
 }
 
-static void each_sum(const struct simt *s, const char *statement)
+void simt_each_sum(const struct simt *s, const char *statement)
 {
     unroll(s);
     text_line(s->out, "for (int i_ = 0; i_ < %d; i_++)", s->tile_rows);
@@ -533,18 +540,28 @@ static void each_sum(const struct simt *s, const char *statement)
     text_line(s->out, "    for (int j_ = 0; j_ < %d; j_++) %s", s->tile_cols, statement);
 }
 
-void simt_card_sum(struct simt *s)
+/* Multiplies the step that is in shared memory. Units for small matrices take factors in parts, which an infinite one,
+ * or one that rounds to infinity, does not have: such blocks are computed again, without them. */
+static void put_step(const struct simt *s)
+{
+    struct text *out = s->out;
+    if (s->products == 3) text_open(out, "if (plain_) {");
+    if (s->products != 1) put_products(s);
+    if (s->products == 3) {
+        text_close(out, "}");
+        text_open(out, "else {");
+    }
+    if (s->products) simt_mma_products(s);
+    if (s->products == 3) text_close(out, "}");
+}
+
+/* Adds up the products of a block. */
+static void put_sum(struct simt *s)
 {
     struct text *out = s->out;
     const struct simt_factor *const f[] = {&s->a, &s->b};
     const char *type = number_type(s);
-    text_line(out, "@real sum_[%d][%d];", s->tile_rows, s->tile_cols);
-    if (s->chunks) text_line(out, "@real total_[%d][%d];", s->tile_rows, s->tile_cols);
-    each_sum(s, s->chunks ? "sum_[i_][j_] = total_[i_][j_] = 0;" : "sum_[i_][j_] = 0;");
-    for (int i = 0; i < 2; i++) {
-        put_places(s, f[i]);
-        text_line(out, "%s %s_x_[%d];", f[i]->width > 1 ? "@pack" : "@real", f[i]->name, f[i]->loads);
-    }
+    simt_each_sum(s, s->chunks ? "sum_[i_][j_] = total_[i_][j_] = 0;" : "sum_[i_][j_] = 0;");
     text_line(out, "int next_ = 0;");
     text_open(out, "for (%s from_ = (%s)begin_ - %d; from_ < (%s)end_;) {", type, type, s->depth, type);
     text_line(out, "const %s now_ = from_;", type);
@@ -553,10 +570,10 @@ void simt_card_sum(struct simt *s)
     for (int i = 0; i < 2; i++) put_loads(s, f[i]);
     text_close(out, "}");
     text_open(out, "if (now_ >= begin_) {");
-    put_products(s);
+    put_step(s);
     if (s->chunks) {
         text_open(out, "if ((now_ - begin_) %% %d == %d) {", SIMT_CHUNK, SIMT_CHUNK - s->depth);
-        each_sum(s, "total_[i_][j_] += sum_[i_][j_], sum_[i_][j_] = 0;");
+        simt_each_sum(s, "total_[i_][j_] += sum_[i_][j_], sum_[i_][j_] = 0;");
         text_close(out, "}");
     }
     text_close(out, "}");
@@ -566,5 +583,25 @@ void simt_card_sum(struct simt *s)
     text_line(out, "@BARRIER;");
     text_line(out, "next_ = 1 - next_;");
     text_close(out, "}");
-    if (s->chunks) each_sum(s, "sum_[i_][j_] += total_[i_][j_];");
+    if (s->chunks) simt_each_sum(s, "sum_[i_][j_] += total_[i_][j_];");
+}
+
+void simt_card_sum(struct simt *s)
+{
+    struct text *out = s->out;
+    const struct simt_factor *const f[] = {&s->a, &s->b};
+    text_line(out, "@real sum_[%d][%d];", s->tile_rows, s->tile_cols);
+    if (s->chunks) text_line(out, "@real total_[%d][%d];", s->tile_rows, s->tile_cols);
+    for (int i = 0; i < 2; i++) {
+        put_places(s, f[i]);
+        text_line(out, "%s %s_x_[%d];", f[i]->width > 1 ? "@pack" : "@real", f[i]->name, f[i]->loads);
+    }
+    text_open(out, s->products == 3 ? "for (int plain_ = 0;; plain_ = 1) {" : "{");
+    put_sum(s);
+    if (s->products == 3) {
+        text_line(out, "int finite_ = 1;");
+        simt_each_sum(s, "finite_ &= sum_[i_][j_] - sum_[i_][j_] == 0;");
+        text_line(out, "if (plain_ || !sol_any(!finite_)) break;");
+    }
+    text_close(out, "}");
 }

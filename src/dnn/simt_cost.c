@@ -27,13 +27,16 @@ static const struct {
     double read;    /* products in the time of reading an element of shared memory */
     double load;    /* products in the time of a load of global memory and its store, and */
     double digit;   /* with the digits of K, or borders, for each element */
+    double share;   /* of the rate of units for small matrices that is reached */
+    double part;    /* products in the time of an element's parts in TF32, for each product of parts */
     double overlap; /* share of the smaller limit, of products and memory, that is not hidden behind the other */
-} constants = {700, 15, 3000, 1.5, 6, 24, 0.3};
+} constants = {700, 15, 3000, 1.5, 6, 24, 0.6, 4, 0.3};
 
 /* Blocks that a core keeps at a time. */
 static double resident(const struct simt *s)
 {
-    const double registers = (s->tile_rows * s->tile_cols + s->a.loads * s->a.width + s->b.loads * s->b.width +
+    const double parts = s->products ? 4.0 * (4 + s->tile_cols) : 0;
+    const double registers = (s->tile_rows * s->tile_cols + parts + s->a.loads * s->a.width + s->b.loads * s->b.width +
                               s->tile_rows + s->tile_cols) *
                                  s->p.bytes / 4.0 +
                              24;
@@ -51,6 +54,18 @@ static double loading(const struct simt *s, const struct simt_factor *f)
     return f->loads * each;
 }
 
+/* The work of an item's tile for a step of the sum, in products of float32. Of both factors, items of a warp that
+ * computes by units for small matrices read a fourth of their rows, and half of the columns of their tiles. */
+static double multiplying(const struct simt *s)
+{
+    const struct target *t = s->target;
+    const double tile = (double)s->tile_rows * s->tile_cols, products = tile * s->depth * (s->p.bytes / 4);
+    if (!s->products) return products + constants.read * (s->tile_rows + s->tile_cols) * s->depth;
+    const double units = products * s->products * t->fma_pipes * target_lanes(t, sizeof(float)) / t->core_mma;
+    const double elements = (s->tile_rows + s->tile_cols / 2) * s->depth / 4;
+    return units / constants.share + elements * (constants.read + constants.part * s->products) + tile * s->depth / 16;
+}
+
 /* Bytes of a factor, and those that all blocks read of it. */
 static double factor_bytes(const struct simt *s, const struct operand *x)
 {
@@ -61,10 +76,8 @@ static double card_ns(const struct simt *s)
 {
     const struct target *t = s->target;
     const double groups = (double)size_about(simt_blocks(s)) * (double)s->parts;
-    const double steps = (double)size_about(s->part) / s->depth, tile = (double)s->tile_rows * s->tile_cols;
-    /* an item's work in a step of the sum, in products */
-    const double reads = constants.read * (s->tile_rows + s->tile_cols) * s->depth;
-    const double work = tile * s->depth * (s->p.bytes / 4) + reads + loading(s, &s->a) + loading(s, &s->b);
+    const double steps = (double)size_about(s->part) / s->depth;
+    const double work = multiplying(s) + loading(s, &s->a) + loading(s, &s->b); /* of an item, in a step of the sum */
     const double each = ceil(groups / t->cores), keeps = resident(s), now = fmin(each, keeps);
     /* cycles for all that it keeps */
     const double step =

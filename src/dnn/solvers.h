@@ -19,6 +19,7 @@ extern const struct solver dnn_gemv;
 #include "dnn/plugins.def"
 #undef X
 extern const struct solver dnn_matmul;
+extern const struct solver dnn_mma;
 extern const struct solver dnn_simt;
 extern const struct solver dnn_weights;
 extern const struct solver dnn_weights_winograd;

@@ -24,6 +24,7 @@ static const char *backends_of(const struct showing *s, const struct sol_device_
     const bool own = !(type->features & SOL_DEVICE_IN_PROCESS);
     const char *name = type->features & SOL_DEVICE_LAUNCHES ? type->flavour : info->arch;
     if (!own || target_named(s->ctx, name, &t)) target_host(&t);
+    t.core_mma = info->core_mma;
     const bool here = type->features & SOL_DEVICE_IN_PROCESS && index >= 0;
     return solvers_text(s->arena, &t, here ? plugins_load(s->ctx, s->arena) : NULL, info->blas);
 }

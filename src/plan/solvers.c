@@ -7,14 +7,25 @@
 #include "dnn/solvers.h"
 #include "plan/plan.h"
 
-const struct solver *const solvers[] = {&dnn_attention, &dnn_attention_grad, &dnn_blas,
-                                        &dnn_direct,    &dnn_gemv,           &dnn_matmul,
-                                        &dnn_simt,      &dnn_attention_simt, &dnn_attention_grad_simt,
-                                        &dnn_winograd,  &dnn_weights,        &dnn_weights_winograd,
+const struct solver *const solvers[] = {&dnn_attention,
+                                        &dnn_attention_grad,
+                                        &dnn_blas,
+                                        &dnn_direct,
+                                        &dnn_gemv,
+                                        &dnn_matmul,
+                                        &dnn_mma,
+                                        &dnn_simt,
+                                        &dnn_attention_simt,
+                                        &dnn_attention_grad_simt,
+                                        &dnn_winograd,
+                                        &dnn_weights,
+                                        &dnn_weights_winograd,
 #define X(name) &dnn_##name,
 #include "dnn/plugins.def"
 #undef X
-                                        &dfp_solver,    &nest_solver,        NULL};
+                                        &dfp_solver,
+                                        &nest_solver,
+                                        NULL};
 
 const struct solver *solver_named(const char *name)
 {
@@ -26,7 +37,7 @@ const struct solver *solver_named(const char *name)
 bool solver_prints(const struct solver *s, const struct target *t)
 {
     return s->lanes == FOR_ANY || (s->lanes == FOR_VECTORS && target_has_vectors(t)) ||
-           (s->lanes == FOR_ITEMS && target_has_items(t));
+           (s->lanes == FOR_ITEMS && target_has_items(t)) || (s->lanes == FOR_MMA && t->core_mma);
 }
 
 static const char *library_of(const struct plugins *plugins, const char *name)

@@ -55,6 +55,8 @@ struct target {
     int group_items;                    /* and of a group */
     int64_t group_bytes;                /* of memory that a group shares, at most */
     bool blas;                          /* the device has a library for linear algebra, and it may compute */
+    int core_mma;                       /* as in struct sol_device_info; 0: it has no units for small matrices */
+    bool tf32;                          /* factors of float32 may be rounded to TF32 */
     double clock, fma_pipes;            /* GHz; vectors that a core multiplies and adds in a cycle */
     double l2_rate, l3_rate, dram_rate; /* GB/s of all cores */
     struct machine machine;             /* src/tune/measure.c; the cost model uses only the other fields */
@@ -179,8 +181,9 @@ struct solver { /* a row of plan/solvers.c */
     bool blocks; /* keeps blocks of a product in registers and caches; without that, every product waits for memory */
     /* calls another library, which the cost model does not know well enough: a policy picks it, or the key forces it */
     bool foreign;
-    enum { FOR_VECTORS, FOR_ITEMS, FOR_ANY } lanes; /* of the targets that it prints for: vectors, or work items */
-    bool dynamic;                                   /* may it compute clusters whose sizes vary? */
+    /* Of the targets that it prints for: vectors, work items, or work items and units for small matrices. */
+    enum { FOR_VECTORS, FOR_ITEMS, FOR_MMA, FOR_ANY } lanes;
+    bool dynamic;  /* may it compute clusters whose sizes vary? */
     bool whole;    /* computes statements together that the planner would otherwise make units of their own */
     bool all_rows; /* needs more than one row at a time, and is not given up for a band of rows */
     /* Can it compute this cluster? If not, *out_why gets the reason (for reports). */

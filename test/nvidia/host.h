@@ -26,6 +26,15 @@ struct __align__(16) double2
     double x, y;
 };
 
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+static inline double2 make_double2(double x, double y)
+{
+    return {x, y};
+}
+
 struct cuda_place {
     unsigned x, y, z;
 };
@@ -57,6 +66,47 @@ template <class T> static T __shfl_xor_sync(unsigned, T x, int n)
     const T y = all[threadIdx.x ^ n];
     __syncthreads();
     return y;
+}
+
+// The parts of matrices that the items of a warp have, as PTX says: cuda.cu.
+static inline float sol_bits(float x, unsigned more)
+{
+    unsigned u;
+    __builtin_memcpy(&u, &x, sizeof u);
+    u = (u + more) & ~0x1fffu;
+    __builtin_memcpy(&x, &u, sizeof u);
+    return x;
+}
+static inline float sol_tf32(float x)
+{
+    return isfinite(x) ? sol_bits(x, 0x1000) : x;
+}
+static inline float sol_high(float x)
+{
+    return sol_bits(x, 0x1000);
+}
+static inline void sol_mma(float *c, float a0, float a1, float a2, float a3, float b0, float b1)
+{
+    static __thread float a[1024][4], b[1024][2];
+    const unsigned i = threadIdx.x, row = i % 32 / 4, column = i % 4 * 2, warp = i - i % 32;
+    const float own[] = {sol_bits(a0, 0), sol_bits(a1, 0), sol_bits(a2, 0), sol_bits(a3, 0)};
+    __builtin_memcpy(a[i], own, sizeof own);
+    b[i][0] = sol_bits(b0, 0), b[i][1] = sol_bits(b1, 0);
+    __syncthreads();
+    for (unsigned e = 0; e < 4; e++)
+        for (unsigned k = 0; k < 8; k++)
+            c[e] += a[warp + row * 4 + k % 4][k / 4 * 2 + e / 2] * b[warp + (column + e % 2) * 4 + k % 4][k / 4];
+    __syncthreads();
+}
+static inline int __syncthreads_or(int x)
+{
+    static __thread int all[1024];
+    int any = 0;
+    all[threadIdx.x] = x;
+    __syncthreads();
+    for (unsigned i = 0; i < blockDim.x; i++) any |= all[i];
+    __syncthreads();
+    return any;
 }
 
 template <class T> static T cuda_parameter(const void *p, long)

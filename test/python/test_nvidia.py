@@ -4,6 +4,7 @@ Where NVRTC is installed, a sample of networks is compiled by it, too."""
 import copy
 import ctypes
 import glob
+import math
 import re
 import shutil
 import sys
@@ -66,6 +67,46 @@ def test_training(name, torchvision):
 
 def test_bad_data_names_the_step():
     check_bad_data()
+
+
+class Product(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+
+PRODUCTS = {
+    "rows": (Product(), [(100, 90), (90, 70)]),
+    "batches": (Product(), [(3, 33, 17), (3, 17, 130)]),
+    "convolution": (torch.nn.Conv2d(5, 20, 3, padding=1), [(2, 5, 9, 11)]),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("tf32", [False, True])
+def test_tensor_cores(name, tf32):
+    """Three products of parts in TF32 are as accurate as float32; rounded factors have 11 bits."""
+    model, shapes = PRODUCTS[name]
+    sol.config["solver"] = "mma"
+    sol.config["device::options"] = OPTIONS + ",nvidia.tf32=1" * tf32
+    given = [torch.randn(s, generator=torch.Generator().manual_seed(i)) for i, s in enumerate(shapes)]
+    model = copy.deepcopy(model).requires_grad_(False)
+    optimized = sol.optimize(model, *given)
+    y, eager = optimized(*given), model(*given)
+    exact = copy.deepcopy(model).double()(*(x.double() for x in given))
+    bound = 2**-11 if tf32 else 2 * difference(eager, exact)
+    assert difference(y, exact) <= bound
+    assert any(k.solver.endswith(f"tf32x{1 if tf32 else 3}") for k in sol.profile(optimized, *given, runs=1).kernels)
+
+
+def test_tensor_cores_and_infinity():
+    """An infinite factor has no parts, and the largest number rounds to infinity in TF32."""
+    a, b = torch.randn(40, 50), torch.randn(50, 40)
+    a[3, 4], a[7, 9], b[5, 6] = math.inf, math.nan, -math.inf
+    a[9, 5], a[12, 12], b[12] = 0, torch.finfo(torch.float32).max, 0.5
+    sol.config["solver"] = "mma"
+    y, eager = sol.optimize(Product(), a, b)(a, b), a @ b
+    assert torch.equal(y.isnan(), eager.isnan()) and torch.equal(y.isinf(), eager.isinf())
+    torch.testing.assert_close(y, eager, equal_nan=True)
 
 
 @pytest.mark.parametrize("n", SOURCES)
@@ -148,7 +189,7 @@ def test_products_by_cublas(dtype):
 
 def test_cublas_is_listed_or_not():
     listed = next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
-    assert listed.startswith("blas (cuBLAS 0.1), simt, attention_simt")
+    assert listed.startswith("blas (cuBLAS 0.1), mma, simt, attention_simt")
     sol.config["device::options"] = OPTIONS.replace(f"cublas={DOUBLE}", "cublas=/nowhere/libcublas.so")
     assert "blas" not in next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
 
