@@ -16,7 +16,7 @@ import numpy as np  # noqa: E402
 from keras.src.backend.common.keras_tensor import KerasTensor  # noqa: E402
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # noqa: E402
 
-from sol import _core  # noqa: E402
+from sol import _core, log  # noqa: E402
 from sol.inputs import Input as Described  # noqa: E402
 from sol.parsed import Call, flatten, rebuild  # noqa: E402
 
@@ -29,6 +29,31 @@ class Runs(Protocol):
 
     def plain(self, args: tuple[Any, ...], result: Any, attached: Sequence[Any]) -> None:
         """Notes a call that made neither losses nor masks."""
+
+
+class Attributes:
+    """The tensors that objects have as attributes, such as those that `Normalization.adapt` assigns. Programs keep their values.
+
+    owners  gives the objects
+    kept    whether an attribute is a tensor whose value programs keep
+    """
+
+    def __init__(self, owners: Callable[[], Sequence[Any]], kept: Callable[[Any], bool]) -> None:
+        self.owners, self.kept = owners, kept
+        self._found: list[tuple[dict[str, Any], str, Any]] = []
+
+    def note(self) -> None:
+        """Programs were made."""
+        owned = [vars(o) for o in self.owners()]
+        self._found = [(own, name, value) for own in owned for name, value in own.items() if self.kept(value)]
+
+    def changed(self, model: str) -> bool:
+        """Whether somebody assigned one since: programs of this model have to be made again."""
+        names = [name for own, name, value in self._found if own.get(name) is not value]
+        if names:
+            self._found = []
+            log.info(f"{model}: compiled again, because {', '.join(names)} changed")
+        return bool(names)
 
 
 def original(cls: type) -> Any:

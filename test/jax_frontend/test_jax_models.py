@@ -371,3 +371,13 @@ def test_models_of_keras_are_rejected(backend: str, framework: str | None, messa
     environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert message in done.stderr, done.stderr
+
+
+def test_a_branch_on_data_names_the_function() -> None:
+    """JAX's error is about the user's function and its line."""
+
+    def relu(w: Any, x: Any) -> Any:
+        return x @ w if x.sum() > 0 else x
+
+    with pytest.raises(jax.errors.TracerBoolConversionError, match=r"the function relu at \S*test_jax_models.py"):
+        sol.optimize(relu, jnp.ones((3, 3)), jnp.ones((2, 3)))

@@ -546,8 +546,12 @@ def test_rejected_gradients():
             inner.watch(x)
             loss = tf.reduce_sum(s(x) ** 2)
         g = inner.gradient(loss, x)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="gradients of gradients are not supported"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="gradients of gradients"):
         outer.gradient(g, x)
+    for through in (x, s.trainable_variables[0].value):
+        accumulator = tf.autodiff.ForwardAccumulator(through, tf.ones_like(through))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="forward-mode derivatives"), accumulator:
+            s(x)
 
 
 def test_rejected_versions(monkeypatch):

@@ -167,6 +167,86 @@ def test_an_exported_model_needs_no_sol(tmp_path):
     same(sol.optimize(loaded.serve)(X), want)
 
 
+class Affine(tf.Module):
+    """With a method that is a tf.function, which SavedModels contain."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = tf.Variable(X[:4, :3])
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 4))])
+    def __call__(self, x):
+        return tf.tanh(x @ self.w)
+
+
+class Around(tf.Module):
+    """A user's module with an optimized model."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 6))])
+    def __call__(self, x):
+        return self.model(x)
+
+
+@pytest.mark.parametrize("kind", ["keras", "module", "inside", "converter"])
+def test_files_of_tensorflow_need_no_sol(kind, tmp_path):
+    """The graphs that TensorFlow makes for a file are those of the original."""
+    model = sol.optimize(Affine() if kind == "module" else net())
+    x = X[:, :4] if kind == "module" else X
+    want = model(tf.constant(x))
+    if kind == "converter":
+        lite = tf.lite.Interpreter(model_content=tf.lite.TFLiteConverter.from_keras_model(model).convert())
+        lite.resize_tensor_input(0, x.shape)
+        lite.allocate_tensors()
+        lite.set_tensor(0, x)
+        lite.invoke()
+        same(lite.get_tensor(lite.get_output_details()[0]["index"]), want)
+        return
+    tf.saved_model.save(Around(model) if kind == "inside" else model, tmp_path)
+    assert b"SolRun" not in (tmp_path / "saved_model.pb").read_bytes()
+    loaded = tf.saved_model.load(tmp_path)
+    same(loaded.signatures["serving_default"](tf.constant(x))["output_0"] if kind == "keras" else loaded(x), want)
+
+
+def test_a_tape_around_a_function_that_was_traced_before():
+    """The function's graph was made when nobody wanted gradients."""
+
+    def run(model):
+        f = tf.function(lambda x: model(x) ** 2)
+        x = tf.constant(X)
+        f(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(f(x))
+        return tape.gradient(loss, [x, *model.trainable_variables])
+
+    for a, b in zip(*both(run), strict=True):
+        same(b, a)
+
+
+def test_attributes_that_are_assigned_later():
+    """Normalization.adapt assigns tensors, which are no variables."""
+
+    def make():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([L.Input((6,)), L.Normalization(), L.Dense(2)])
+        model.layers[0].adapt(X + 1)
+        return model
+
+    def adapted(model):
+        x, found = tf.constant(X), [model(X)]
+        for scale in (1, 3):
+            model.layers[0].adapt(X * scale)
+            found += [model(x), model(x)]
+        return found
+
+    for a, b in zip(*both(adapted, make), strict=True):
+        same(b, a)
+
+
 class Batches(keras.utils.PyDataset):
     def __len__(self):
         return 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -467,6 +468,7 @@ class Function:
             found[:] = [out, [y.dtype._impl if is_key(y) else None for y in made]]
             return [key_bits(y) for y in made]
 
+        _name_after(flat, function)
         names = [call.name(i) for i in range(len(call.leaves))]
         params = [i for i in range(len(names)) if self._is_param(call.argument(i), call)]
         register()
@@ -477,6 +479,12 @@ class Function:
         traced.tree, traced.keys = found
         log.debug(f"{self.__name__}: traced for {', '.join(str(s.shape) for s in specs)}")
         return traced
+
+
+def _name_after(flat: Any, function: Callable[..., Any]) -> None:
+    """Errors of JAX about `flat` then name the user's function and its line."""
+    flat.__signature__ = inspect.signature(flat)  # but the arguments are its own
+    flat.__wrapped__ = function
 
 
 def optimize(

@@ -26,18 +26,24 @@ class Networks:
         self.functions: dict[Any, Function] = {}
         self.variables: list[Any] = []
         self._last: Function | None = None
+        self._attributes = keras_face.Attributes(model._flatten_layers, _is_array)
 
     def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
         """What `keras_face.network_of` computes."""
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs, masks))
         arrays = [isinstance(x, jax.Array | np.ndarray | np.generic) for x in leaves]
         key = tree, tuple(None if a else x for a, x in zip(arrays, leaves, strict=True))
-        if key not in self.functions:
+        if self._attributes.changed(self.model.name):
+            self.functions = {}
+        new_function = key not in self.functions
+        if new_function:
             self.variables = self.variables or keras_face.variables_of(self.model)
             self.functions[key] = self._function(*key)
         values = [v.value for v in self.variables]
         self._last = self.functions[key]
         made, new = self._last(values, *(x for a, x in zip(arrays, leaves, strict=True) if a))
+        if new_function:
+            self._attributes.note()
         for i, value in new.items():
             self.variables[i].assign(value)
         return made
@@ -61,6 +67,10 @@ class Networks:
 
     def plain(self, args: tuple[Any, ...], result: Any, attached: Sequence[Any]) -> None:
         """Nothing to note."""
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
 
 
 def attach(model: Any, vary: Any = None) -> Any:

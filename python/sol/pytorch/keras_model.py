@@ -92,15 +92,22 @@ class Networks:
         self.model, self.vdims = model, vdims
         self.modules: dict[bool, Any] = {}
         self._last: Any = None
+        self._attributes = keras_face.Attributes(model._flatten_layers, lambda x: type(x) is torch.Tensor)
 
     def __call__(self, args: Any, kwargs: Any, masks: Any) -> Any:
         """What `keras_face.network_of` computes."""
         training = bool(kwargs.get("training"))
         args, kwargs = keras.tree.map_structure(_tensor, (args, kwargs))
-        if training not in self.modules:
+        if self._attributes.changed(self.model.name):
+            self.modules = {}
+        new = training not in self.modules
+        if new:
             self.modules[training] = optimize_module(_Network(self.model, training), (), {}, None, False, self.vdims)
         self._last = self.modules[training]
-        return self._last(args, kwargs, masks)
+        made = self._last(args, kwargs, masks)
+        if new:
+            self._attributes.note()
+        return made
 
     def latest(self) -> Any:
         """The program used last."""

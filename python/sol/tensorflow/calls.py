@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +13,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, record, tape
 from tensorflow.python.framework.ops import EagerTensor
+from tensorflow.python.saved_model import save_context
 
 from sol import _core
-from sol.keras_face import attach_logits
+from sol.keras_face import Attributes, attach_logits
 
-from .operation import Family
+from .operation import Family, Wanted
 
 _SIMPLE = (bool, int, float, str, type(None))
 
@@ -58,9 +61,13 @@ class Calls:
             Any, Callable[[Sequence[Any]], Any]
         ] = {}  # what runs calls that were made before, by their keys
         self.mine = _Mine()
+        self.attributes = Attributes(list, lambda v: type(v) is EagerTensor)
+        self._old: list[Family] = []  # which graphs may still run
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result."""
+        if save_context.in_save_context():  # a file is for processes without SOL's operators
+            return self.saved(args, kwargs)
         key = None if kwargs else self.key(None, args)
         if key in self.again:
             return self.again[key](args)
@@ -69,8 +76,13 @@ class Calls:
             self.again[key] = self.mine.family.again(packer(result))
         return result
 
+    def saved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result in the graph of a file."""
+        return self.function(*args, **kwargs)
+
     def key(self, how: Any, args: tuple[Any, ...]) -> Any:
         """What tells calls of tensors apart that record no gradients; None: another call. `how`: anything else that does."""
+        self._follow()
         if (
             _Process.forked
             or not context.executing_eagerly()
@@ -100,18 +112,34 @@ class Calls:
         at = [i for i, v in enumerate(flat) if tf.is_tensor(v)]
         xs = [flat[i] for i in at]
         _check_place()
+        self._follow()
         return self._family(tree, flat, at, xs), xs
+
+    def _follow(self) -> None:
+        """Forgets all programs if somebody assigned a tensor to an attribute, as `Normalization.adapt` does."""
+        if self.attributes.changed(self.name):
+            with self._lock:
+                self._old += self.families.values()
+                self.families, self._found, self.again = {}, {}, {}
 
     def _family(self, tree: Any, flat: list[Any], at: list[int], xs: list[Any]) -> Family:
         specs = [tf.TensorSpec(self._open_shape(i, x), x.dtype) for i, x in enumerate(xs)]
+        constants = [None if tf.is_tensor(v) else v for v in flat]
         others = tuple((i, repr(v)) for i, v in enumerate(flat) if not tf.is_tensor(v))
         kind = (tuple((s.dtype, tuple(s.shape)) for s in specs), others, _outline(tree))
+        make = functools.partial(self._make, tree, constants, at, specs, [x.shape.as_list() for x in xs])
         inputs = frozenset(k for k, x in enumerate(xs) if x.dtype.is_floating and record.should_record_backprop([x]))
-        variables = self._watched(kind, lambda: self._make(tree, flat, at, specs, (frozenset(), frozenset()), xs))
-        key = (kind, inputs, variables)
+        return self._kept(kind, make, (inputs, self._watched(kind, make)))
+
+    def _kept(self, kind: Any, make: Callable[[Wanted], Family], wanted: Wanted) -> Family:
+        """The family for calls of a kind with the gradients that are wanted."""
         with self._lock:
+            key = (kind, *wanted)
             if key not in self.families:
-                self.families[key] = self._make(tree, flat, at, specs, (inputs, variables), xs)
+                self.families[key] = family = make(wanted)
+                self.attributes.note()
+                if not family.training:
+                    family.full = functools.partial(_full, weakref.ref(self), kind, make)
             return self.families[key]
 
     def _open_shape(self, i: int, x: Any) -> list[int | None]:
@@ -122,9 +150,9 @@ class Calls:
             return [None if k is None else n for k, n in zip(given, shape, strict=True)]
         return [None, *shape[1:]] if shape else []
 
-    def _make(self, tree: Any, flat: list[Any], at: list[int], specs: Any, wanted: Any, xs: list[Any]) -> Family:
-        constants = [None if tf.is_tensor(v) else v for v in flat]
-
+    def _make(
+        self, tree: Any, constants: list[Any], at: list[int], specs: Any, shapes: Sequence[Any], wanted: Wanted
+    ) -> Family:
         def function(*given: Any) -> Any:
             leaves = list(constants)
             for i, g in zip(at, given, strict=True):
@@ -135,21 +163,28 @@ class Calls:
             function.pack = packer(result)  # type: ignore[attr-defined]
             return [tf.convert_to_tensor(v) for v in found if is_result(v)]
 
-        return Family(function, specs, self.name, wanted, [x.shape.as_list() for x in xs])
+        return Family(function, specs, self.name, wanted, shapes)
 
-    def _watched(self, kind: Any, make: Callable[[], Family]) -> frozenset[int]:
+    def _trained(self, kind: Any, make: Callable[[Wanted], Family]) -> Sequence[Any]:
+        """The variables that are trained."""
+        if self.variables is not None:
+            return self.variables()
+        if kind not in self._found:
+            self._found[kind] = make((frozenset(), frozenset())).trainable
+        return self._found[kind]
+
+    def _watched(self, kind: Any, make: Callable[[Wanted], Family]) -> frozenset[int]:
         """The variables whose gradients somebody records, by the ids of their handles."""
         if not record.could_possibly_record():
             return frozenset()
-        if self.variables is None:
-            if kind not in self._found:
-                self._found[kind] = make().trainable
-            found: Sequence[Any] = self._found[kind]
-        else:
-            found = self.variables()
+        found = self._trained(kind, make)
         for v in found:
             tape.variable_accessed(v)
         return frozenset(id(v.handle) for v in found if record.should_record_backprop([v.handle]))
+
+    def full(self, kind: Any, make: Callable[[Wanted], Family], inputs: frozenset[int]) -> Family:
+        """The family for calls of a kind with all gradients that there are."""
+        return self._kept(kind, make, (inputs, frozenset(id(v.handle) for v in self._trained(kind, make))))
 
     def plain(self, args: tuple[Any, ...], result: Any, attached: Sequence[Any]) -> None:
         """A call of a Keras model that made neither losses nor masks: the next one like it runs the network at once."""
@@ -161,6 +196,12 @@ class Calls:
     def latest(self) -> Any:
         """The program used last."""
         return self.last if self.last is not None and self.last.net is not None else None
+
+
+def _full(calls: weakref.ref[Calls], *args: Any) -> Family | None:
+    """See Family.full."""
+    found = calls()
+    return None if found is None else found.full(*args)
 
 
 def is_result(v: Any) -> bool:

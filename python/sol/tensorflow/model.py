@@ -57,18 +57,35 @@ def attach(model: Any) -> Any:
         new = keras_face.attach(model, attach, {} if own else {"__call__": _call_again})
         new.__dict__["supports_jit"] = False  # Keras then says that it does without XLA
         calls = Calls(keras_face.network_of(new), name, lambda: [v.value for v in new.trainable_variables])
-        calls.open = _open_inputs(model)
+        calls.open, calls.attributes.owners = _open_inputs(model), new._flatten_layers
         new.__dict__["_sol"] = calls
         return new
     if isinstance(model, tf.Module) or hasattr(model, "signatures"):
-        function = type(model).__call__ if "__call__" in dir(type(model)) else None
-        if function is None:
-            raise _core.InvalidError(f"{name}: has no __call__ to optimize; give one of its functions")
-        new = object.__new__(keras_face.class_of(type(model), {"__call__": _call_module}))
-        new.__dict__.update(model.__dict__)
-        new.__dict__["_sol"] = Calls(lambda *args, **kwargs: function(model, *args, **kwargs), name, None)
-        return new
+        return _attach_module(model, name)
     return Function(model, name)
+
+
+def _attach_module(model: Any, name: str) -> Any:
+    """The same for a tf.Module or a loaded SavedModel."""
+    function = type(model).__call__ if "__call__" in dir(type(model)) else None
+    if function is None:
+        raise _core.InvalidError(f"{name}: has no __call__ to optimize; give one of its functions")
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        bound = function.__get__(model, type(model))  # a tf.function as a method refers to the model weakly
+        return bound(*args, **kwargs)
+
+    def children(self: Any, save_type: str = "checkpoint", **kwargs: Any) -> Any:
+        """What files of the model contain: functions are the original's."""
+        own: Any = model if save_type == "savedmodel" else super(cls, self)
+        return own._trackable_children(save_type, **kwargs)
+
+    cls: Any = keras_face.class_of(type(model), {"__call__": _call_module, "_trackable_children": children})
+    new = object.__new__(cls)
+    new.__dict__.update(model.__dict__)
+    new.__dict__["_sol"] = calls = Calls(method, name, None)
+    calls.attributes.owners = lambda: [model, *getattr(model, "submodules", ())]
+    return new
 
 
 def _call_module(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -46,28 +46,52 @@ def call_op(name: str, program: int, args: Sequence[Any], types: Sequence[Any]) 
     return outputs
 
 
-@tf.RegisterGradient("SolForward")
-def _gradient(op: Any, *given: Any) -> list[Any]:
+def _family_of(op: Any) -> Family:
+    """The family that an operator runs."""
     family = _families.get(op.get_attr("program"))
     if family is None:
         raise _core.InvalidError(
             "sol: the optimized model of this tape or graph is gone; keep it until the gradient is computed"
         )
-    n, outputs = len(family.order), op.outputs[:-1]
+    return family
+
+
+@tf.RegisterGradient("SolForward")
+def _gradient(op: Any, *given: Any) -> list[Any]:
+    return _backward(_family_of(op), op.inputs, op.outputs, given)
+
+
+def _backward(family: Family, inputs: Sequence[Any], made: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """The gradients of the inputs, of the operator's outputs and of theirs."""
+    n, outputs = len(family.order), made[:-1]
     given = tuple(tf.zeros_like(outputs[i]) if given[i] is None else tf.convert_to_tensor(given[i]) for i in family.of)
-    args = [op.outputs[-1], *op.inputs[:n], *outputs, *given, *op.inputs[n:]]
-    made = call_op("SolBackward", family.id, args, family.made)
-    found: list[Any] = [None] * len(op.inputs)
-    for slot, g in zip(family.slots, made, strict=True):
+    args = [made[-1], *inputs[:n], *outputs, *given, *inputs[n:]]
+    found: list[Any] = [None] * len(inputs)
+    for slot, g in zip(family.slots, call_op("SolBackward", family.id, args, family.made), strict=True):
         if not tf.executing_eagerly():
-            g.set_shape(op.inputs[slot].shape)
+            g.set_shape(inputs[slot].shape)
         found[slot] = g
     return found
 
 
 @tf.RegisterGradient("SolRun")
-def _no_gradient(op: Any, *given: Any) -> list[Any]:
-    return [None] * len(op.inputs)
+def _late_gradient(op: Any, *given: Any) -> list[Any]:
+    """A graph that was made when no tape was there is differentiated: the forward pass runs again, and saves what backward reads."""
+    run = _family_of(op)
+    inputs = {i: x for i, x in enumerate(op.inputs) if x.dtype.is_floating}
+    arguments = frozenset(run.order[i] for i in inputs if i < len(run.order) and run.order[i] >= 0)
+    family = None if run.full is None else run.full(arguments)
+    if family is None or family.order != run.order or not _same(family.sources, run.sources):
+        raise _core.UnsupportedError(
+            f"{run.name}: a gradient of a graph that was made without a tape: not supported here; call the graph's function under a "
+            "tape first"
+        )
+    log.info(
+        f"{run.name}: a function that was traced without a tape is differentiated, so its gradient computes the forward pass again; "
+        "a tape inside of the function avoids that"
+    )
+    made = call_op("SolForward", family.id, list(op.inputs), family.types)
+    return _backward(family, op.inputs, made, given)
 
 
 @tf.RegisterGradient("SolBackward")
@@ -75,7 +99,7 @@ def _twice(op: Any, *given: Any) -> list[Any]:
     """An error only where somebody runs it, because persistent tapes ask for gradients that nobody reads."""
     family = _families.get(op.get_attr("program"))
     name = "" if family is None else f" {family.name}:"
-    message = f"sol:{name} gradients of gradients are not supported; use the original model there"
+    message = f"sol:{name} gradients of gradients and forward-mode derivatives are not supported; use the original model there"
     found: list[Any] = []
     for x in op.inputs:
         if not x.dtype.is_floating:
@@ -84,6 +108,9 @@ def _twice(op: Any, *given: Any) -> list[Any]:
         with tf.control_dependencies([tf.debugging.Assert(False, [message])]):
             found.append(tf.zeros_like(x))
     return found
+
+
+Wanted = tuple[frozenset[int], frozenset[int]]
 
 
 class Family:
@@ -99,12 +126,14 @@ class Family:
         function: Callable[..., Any],
         specs: Sequence[tf.TensorSpec],
         name: str,
-        wanted: tuple[frozenset[int], frozenset[int]],
+        wanted: Wanted,
         shapes: Sequence[Sequence[int | None]],
     ) -> None:
         self.function, self.specs, self.name, self.wanted = function, tuple(specs), name, wanted
         self.training = any(wanted)
         self.net: _core.Net | None = None
+        # makes the same with the gradients of these arguments
+        self.full: Callable[[frozenset[int]], Family | None] | None = None
         self._lock = threading.RLock()
         self._open = any(n is None for s in specs for n in s.shape)
         hints = [[8 if n is None else n for n in s] for s in shapes]

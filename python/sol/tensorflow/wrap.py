@@ -51,7 +51,7 @@ class Model(keras.Model):
 
     def get_config(self) -> Any:
         """There is none: the model is made of another one."""
-        raise _core.UnsupportedError(f"{self.name}: a model of {self._sol.source.framework} in Keras: {_FILES}")
+        self._sol.saved((), {})
 
     def __deepcopy__(self, memo: Any) -> Any:
         made = Model(self._sol.source)
@@ -85,6 +85,10 @@ class WrappedCalls(Calls):
             tuple(args[0]) if n > 1 == len(args) and isinstance(args[0], list | tuple) and len(args[0]) == n else args
         )
 
+    def saved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """There is no graph of TensorFlow."""
+        raise _core.UnsupportedError(f"{self.name}: a model of {self.source.framework} in Keras: {_FILES}")
+
     def _open_shape(self, i: int, x: Any) -> list[int | None]:
         if self.source.call.vdims is False and x.shape.rank is not None:
             return list(x.shape)
@@ -99,13 +103,13 @@ class WrappedCalls(Calls):
             except _Closed as e:
                 self.closed |= e.places
 
-    def _make(self, tree: Any, flat: list[Any], at: list[int], specs: Any, wanted: Any, xs: list[Any]) -> Family:
-        (training, *args), kwargs = tf.nest.pack_sequence_as(tree, [*range(len(flat))])
-        where = flatten((args, kwargs))  # by leaf: its number in `flat`
-        leaves = [at.index(k) if k in at else _Plain(flat[k]) for k in where]
+    def _make(self, tree: Any, constants: list[Any], at: list[int], specs: Any, shapes: Any, wanted: Any) -> Family:
+        (training, *args), kwargs = tf.nest.pack_sequence_as(tree, [*range(len(constants))])
+        where = flatten((args, kwargs))  # by leaf: its number among the call's
+        leaves = [at.index(k) if k in at else _Plain(constants[k]) for k in where]
         call = Call(*rebuild((tuple(args), kwargs), leaves))
-        mode = Mode(flat[training], any(wanted))
-        return WrappedFamily(self, (call, mode), specs, wanted, [x.shape.as_list() for x in xs])
+        mode = Mode(constants[training], any(wanted))
+        return WrappedFamily(self, (call, mode), specs, wanted, shapes)
 
 
 class _Plain:
