@@ -203,6 +203,39 @@ static void backward_has_the_sizes_of_its_forward(void **state)
     close_sized(&s);
 }
 
+/* Memory of the caller has room for the sizes it was made for: forward at others would write behind it. */
+static void memory_of_the_caller_has_its_sizes(void **state)
+{
+    (void)state;
+    static const int64_t small[3] = {3}, large[3] = {40};
+    struct sized s;
+    struct io io;
+    struct sol_memory m;
+    struct sol_saved *saved;
+    open_joint(MLP, &s);
+    assert_int_equal(sol_net_memory_at(s.net, small, &m), SOL_OK);
+    void *memory = aligned_alloc(64, ((size_t)m.saved + 63) / 64 * 64);
+    assert_non_null(memory);
+    io_make(&s, large, &io);
+    struct sol_call c = {
+        .dims = large, .inputs = (const void *const *)io.in, .outputs = (void *const *)io.out, .threads = 1};
+    assert_int_equal(sol_saved_in(s.net, small, memory, &saved), SOL_OK);
+    assert_int_equal(sol_net_forward_in(s.net, s.params, &c, saved), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "'batch' is 40 in this forward, but 3 in sol_saved_in"));
+    io_free(&s, &io);
+    io_make(&s, small, &io);
+    interpret_joint(&s, small, &io);
+    c.dims = small;
+    assert_int_equal(sol_net_forward_in(s.net, s.params, &c, saved), SOL_OK);
+    const struct sol_backward b = {c.inputs, c.outputs, 1, 0};
+    assert_int_equal(sol_net_backward(s.net, s.params, saved, &b), SOL_OK);
+    compare(&s, &io, "in memory of the caller");
+    sol_saved_destroy(saved);
+    io_free(&s, &io);
+    close_sized(&s);
+    free(memory);
+}
+
 static int64_t peak_of(struct sol_net *net, const int64_t *dims)
 {
     struct sol_memory m;
@@ -255,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_recurrence_needs_a_step),
         cmocka_unit_test(a_convolutional_network),
         cmocka_unit_test(backward_has_the_sizes_of_its_forward),
+        cmocka_unit_test(memory_of_the_caller_has_its_sizes),
         cmocka_unit_test(memory_is_that_of_known_sizes),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);

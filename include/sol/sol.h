@@ -412,7 +412,8 @@ void sol_saved_destroy(struct sol_saved *saved); /* before the context, even aft
  * destroys by a call, such as JAX. sol_saved_in makes an object for `memory`, of as many bytes as sol_memory.saved is
  * at these sizes (dims as in struct sol_call), aligned to 64, and sol_net_forward_in fills it. sol_saved_destroy leaves
  * the memory as it is: sol_saved_in finds what is saved there, or in a copy of it, and sol_net_backward reads it, or
- * uses it up. Errors: INVALID (alignment), UNSUPPORTED (a device with memory of its own), NOMEM. */
+ * uses it up. Errors: INVALID (alignment, a forward at other sizes), UNSUPPORTED (a device with memory of its own),
+ * NOMEM. */
 sol_status sol_saved_in(struct sol_net *net, const int64_t *dims, void *memory, struct sol_saved **out_saved);
 sol_status sol_net_forward_in(struct sol_net *net, struct sol_params *params, const struct sol_call *c,
                               struct sol_saved *saved);

@@ -290,6 +290,11 @@ sol_status sol_net_forward_in(struct sol_net *net, struct sol_params *params, co
     if (!saved || saved->net != net)
         return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': forward needs memory of its own sol_saved_in",
                         net->parts.name);
+    for (int i = 0; c->dims && i < net->module->ndim; i++)
+        if (c->dims[i] != saved->dims[i])
+            return ctx_fail(net->ctx, SOL_ERR_INVALID,
+                            "network '%s': '%s' is %lld in this forward, but %lld in sol_saved_in", net->parts.name,
+                            net->module->dim[i].name, (long long)c->dims[i], (long long)saved->dims[i]);
     return forward(net, call_of(params, c), saved);
 }
 

@@ -103,7 +103,7 @@ sol_status sol_saved_in(struct sol_net *net, const int64_t *dims, void *memory, 
         sol_net_memory(net, &m);
     struct sol_saved *s = make(net);
     if (!s) return no_memory(net);
-    if (dims) memcpy(s->dims, dims, (size_t)net->module->ndim * sizeof *dims);
+    if (net->module->ndim) memcpy(s->dims, dims ? dims : net->example, (size_t)net->module->ndim * sizeof *dims);
     s->block = (struct block){.at = memory, .bytes = m.saved};
     s->bytes = m.saved;
     s->borrowed = true;
