@@ -98,7 +98,7 @@ static void a_window_needs_its_size(void **state)
     assert_int_equal(graph_at(g, &good, &at), SOL_OK);
     sol_graph_destroy(at);
     assert_int_equal(graph_at(g, &bad, &at), SOL_ERR_INVALID);
-    assert_string_equal(sol_error(ctx), "layer 'conv' (Conv): it needs a size (#0-7), which would be -1");
+    assert_string_equal(sol_error(ctx), "layer 'conv' (Conv): it needs a size #0-7, which would be -1");
     sol_graph_destroy(g);
 }
 

@@ -162,13 +162,14 @@ static void text_is_parsed_back(void **state)
     }
     int64_t v;
     assert_string_equal(size_text(f->a, forms[1]), "12*#0*#1+7");
-    assert_string_equal(size_text(f->a, forms[9]), "#1-3*((#1)//3)");
+    assert_string_equal(size_text(f->a, forms[9]), "#1-3*(#1//3)");
     assert_null(size_parse("#9", 5, dims, &v));
     assert_null(size_parse("3+", 5, dims, &v));
     assert_null(size_parse("(3", 5, dims, &v));
 }
 
-/* Compiles and runs what size_c writes, for sizes around those where it rounds. */
+/* Compiles and runs what size_c and size_magnitude_c write, for sizes around those where they round. The magnitude is
+ * that of the value and of what it is computed from, not of products of these. */
 static void c_text_has_the_same_values(void **state)
 {
     const struct fixture *f = *state;
@@ -178,14 +179,16 @@ static void c_text_has_the_same_values(void **state)
                              size_max(f->t, size_mul(2, f->s)),
                              size_floor_div(u, 2),
                              size_add(size_floor_div(u, 4), size_mul(f->n, -5)),
-                             size_floor_div(size_mul(f->n, f->t), size_add(f->s, 1))};
+                             size_floor_div(size_mul(f->n, f->t), size_add(f->s, 1)),
+                             size_mul(size_floor_div(f->t, 8), size_floor_div(size_add(f->t, 7), 4))};
     char command[256];
     FILE *c = fopen("size_test_made.c", "w");
     assert_non_null(c);
     fprintf(c, "#include <stdint.h>\n#include <stdio.h>\nint main(void)\n{\n    int64_t d0 = 3, d2 = 2, d3 = 40, d4;\n"
                "    for (int64_t d1 = 1; d1 < 60; d1++) {\n        d4 = 4 * d1;\n        (void)d3, (void)d4;\n");
     for (int i = 0; i < COUNT_OF(forms); i++)
-        fprintf(c, "        printf(\"%%lld \", (long long)%s);\n", size_c(f->a, forms[i], "d"));
+        fprintf(c, "        printf(\"%%lld %%.17g \", (long long)%s, %s);\n", size_c(f->a, forms[i], "d"),
+                size_magnitude_c(f->a, forms[i], "d"));
     fprintf(c, "    }\n}\n");
     fclose(c);
     snprintf(command, sizeof command,
@@ -197,8 +200,11 @@ static void c_text_has_the_same_values(void **state)
         for (int i = 0; i < COUNT_OF(forms); i++) {
             const int64_t at[] = {3, t, 2, 40, 4 * t};
             long long v = 0;
-            assert_int_equal(fscanf(out, "%lld", &v), 1);
+            double most = 0;
+            assert_int_equal(fscanf(out, "%lld %lf", &v, &most), 2);
             assert_int_equal(v, size_at(forms[i], at));
+            assert_true(most >= (double)(v < 0 ? -v : v));
+            if (i == COUNT_OF(forms) - 1) assert_true(most < (double)v + 5 * (double)t + 30);
         }
     fclose(out);
     remove("size_test_made.c");

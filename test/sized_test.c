@@ -205,8 +205,8 @@ static void sizes_are_those_of_the_inputs(void **state)
         {{{700, 16}, {700, 16}, {7}}, "'rows' is 700, expected 0..600"},
         {{{-3, 16}, {-3, 16}, {7}}, "'rows' is -3, expected 0..600"},
         {{{4, 15}, {4, 15}, {7}}, "'tokens' is 15, expected a multiple of 2"},
-        {{{4, 16}, {4, 16}, {8}}, "input 'table': dimension 0 is 8, expected (2*#2+1), which is 9 for these inputs"},
-        {{{4, 16}, {4, 16}, {INT64_MAX}}, "input 'table': dimension 0 is 9223372036854775807, expected (2*#2+1)"},
+        {{{4, 16}, {4, 16}, {8}}, "input 'table': dimension 0 is 8, expected 2*#2+1, which is 9 for these inputs"},
+        {{{4, 16}, {4, 16}, {INT64_MAX}}, "input 'table': dimension 0 is 9223372036854775807, expected 2*#2+1"},
         {{{INT64_MAX, 16}, {4, 16}, {7}}, "'rows' is 9223372036854775807, expected 0..600"},
     };
     struct sized s;

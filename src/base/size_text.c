@@ -119,9 +119,11 @@ static void put_divisor(struct text *out, int64_t s, const char *prefix)
 
 static void put_quotient(struct text *out, const struct symbol *x, const char *prefix)
 {
-    text_put(out, prefix ? "((" : "(");
+    struct size_dim d;
+    const bool alone = !prefix && size_is_dim(x->a, &d); /* #0//2, but (#0+1)//2 */
+    text_put(out, prefix ? "((" : alone ? "" : "(");
     put_size(out, x->a, prefix);
-    text_put(out, prefix ? ") / (" : ")//");
+    text_put(out, prefix ? ") / (" : alone ? "//" : ")//");
     const bool brackets = !prefix && size_varies(x->b);
     if (brackets) text_put(out, "(");
     put_divisor(out, x->b, prefix);
@@ -153,7 +155,7 @@ static void put_symbol(struct text *out, const struct symbol *x, bool whole, con
     } else if (whole || x->dim.multiple == 1) {
         text_put(out, "%s%d", prefix ? prefix : "#", x->dim.index);
     } else {
-        text_put(out, prefix ? "(%s%d / %" PRId64 ")" : "(%s%d)//%" PRId64, prefix ? prefix : "#", x->dim.index,
+        text_put(out, prefix ? "(%s%d / %" PRId64 ")" : "%s%d//%" PRId64, prefix ? prefix : "#", x->dim.index,
                  x->dim.multiple);
     }
 }
@@ -222,6 +224,7 @@ const char *size_c(struct arena *a, int64_t s, const char *prefix)
     return t.at;
 }
 
+/* An upper bound of the magnitude of the form's value. */
 static void put_magnitude(struct text *out, int64_t s, const char *prefix)
 {
     if (!size_varies(s)) {
@@ -240,19 +243,43 @@ static void put_magnitude(struct text *out, int64_t s, const char *prefix)
                          x->dim.multiple);
                 continue;
             }
-            text_put(out, "(");
+            text_put(out, x->kind == SYMBOL_QUOTIENT ? "((" : "(");
+            put_magnitude(out, x->a, prefix);
+            if (x->kind == SYMBOL_QUOTIENT) { /* rounded, so up to 1 more */
+                text_put(out, ") / %" PRId64 ".0 + 1.0)", MAX(size_least(x->b), 1));
+            } else {
+                text_put(out, " + ");
+                put_magnitude(out, x->b, prefix);
+                text_put(out, ")");
+            }
+        }
+    }
+}
+
+/* Adds the magnitudes of what quotients, minima and maxima of a form are computed from, each once. */
+static void put_parts(struct text *out, int64_t s, const char *prefix, struct map *seen)
+{
+    if (!size_varies(s)) return;
+    const struct poly p = poly_load(s);
+    for (int i = 0; i < p.n; i++)
+        for (int k = 0; k < p.t[i].n; k++) {
+            const struct symbol *x = symbol_at(p.t[i].symbol[k]);
+            if (x->kind == SYMBOL_DIM || map_get_int(seen, (uint64_t)p.t[i].symbol[k])) continue;
+            map_set_int(seen, (uint64_t)p.t[i].symbol[k], out);
+            text_put(out, " + ");
             put_magnitude(out, x->a, prefix);
             text_put(out, " + ");
             put_magnitude(out, x->b, prefix);
-            text_put(out, ")");
+            put_parts(out, x->a, prefix, seen);
+            put_parts(out, x->b, prefix, seen);
         }
-    }
 }
 
 const char *size_magnitude_c(struct arena *a, int64_t s, const char *prefix)
 {
     struct text t = text_new(a);
     put_magnitude(&t, s, prefix);
+    put_parts(&t, s, prefix, map_create(a));
     return t.at;
 }
 
@@ -281,21 +308,31 @@ static bool ends_with(const struct text *t, const char *end)
     return t->n >= n && !strncmp(t->at + t->n - n, end, n);
 }
 
+/* Does a message have a form between `out` and `rest` as a word of its own? It needs no brackets there. */
+static bool is_word(const struct text *out, const char *rest)
+{
+    const char *end = out->at + out->n;
+    const bool begins = !out->n || end[-1] == '[' ||
+                        (out->n > 1 && end[-1] == ' ' && (isalpha((unsigned char)end[-2]) || strchr(",:;", end[-2])));
+    return begins && (!*rest || strchr(",:;]", *rest) || (*rest == ' ' && isalpha((unsigned char)rest[1])));
+}
+
 /* INT64_C(name) becomes the form without the macro, which takes literals only. */
-static const char *put_form(struct text *out, int64_t s, const char *rest, const char *prefix)
+static const char *put_form(struct text *out, int64_t s, const char *rest, const char *prefix, bool bare)
 {
     static const char macro[] = "INT64_C(";
     const bool inside = prefix && ends_with(out, macro) && *rest == ')';
     struct size_dim d;
     if (inside) out->at[out->n -= sizeof macro - 1] = 0;
-    const bool brackets = !size_is_dim(s, &d);
+    const bool brackets = !size_is_dim(s, &d) && !bare;
     if (brackets) text_put(out, "(");
     put_size(out, s, prefix);
     if (brackets) text_put(out, ")");
     return rest + inside;
 }
 
-bool size_fill(struct text *out, const char *text, const char *prefix, uint32_t *out_dims, int64_t *out_bad)
+static bool fill(struct text *out, const char *text, const char *prefix, bool message, uint32_t *out_dims,
+                 int64_t *out_bad)
 {
     *out_dims = 0;
     *out_bad = 0;
@@ -307,13 +344,18 @@ bool size_fill(struct text *out, const char *text, const char *prefix, uint32_t 
         from = s + n;
         if (size_varies(v)) {
             *out_dims |= size_dims(v);
-            from = put_form(out, v, from, prefix);
+            from = put_form(out, v, from, prefix, message && is_word(out, from));
         } else {
             if (v >= SIZE_POISON && v < SIZE_POISON << 9) *out_bad = v;
             text_add(out, s, n);
         }
     }
     return !*out_bad;
+}
+
+bool size_fill(struct text *out, const char *text, const char *prefix, uint32_t *out_dims, int64_t *out_bad)
+{
+    return fill(out, text, prefix, false, out_dims, out_bad);
 }
 
 void size_fill_at(struct text *out, const char *text, const int64_t *by)
@@ -340,7 +382,7 @@ void size_fill_message(struct sol_ctx *ctx, char *message, size_t room)
     struct text t = text_new(a);
     uint32_t dims;
     int64_t bad;
-    size_fill(&t, message, NULL, &dims, &bad);
+    fill(&t, message, NULL, true, &dims, &bad);
     snprintf(message, room, "%s", t.at);
     arena_destroy(a);
 }

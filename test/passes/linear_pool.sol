@@ -119,7 +119,7 @@ dim #1 "h" hint=7 min=3 max=1099511627776 multiple=1
 dim #2 "w" hint=9 min=3 max=1099511627776 multiple=1
 input %0:f32[#0 8 #1 #2] "x"
 param %1:f32[4 8 1 1] "w"
-%2:f32[#0 C=8 P=(#1)//2 P=(#2)//2] = AvgPool(%0) k=2 s=2 "pool"
-%3:f32[N=#0 C=4 P=(#1)//2 P=(#2)//2] = Conv(%2, %1) "conv"
+%2:f32[#0 C=8 P=#1//2 P=#2//2] = AvgPool(%0) k=2 s=2 "pool"
+%3:f32[N=#0 C=4 P=#1//2 P=#2//2] = Conv(%2, %1) "conv"
 output %3 "y"
 work flops 8544 -> 2496, bytes 8576 -> 6080
