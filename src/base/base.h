@@ -74,8 +74,9 @@ void ctx_step(struct sol_ctx *ctx, const char *label);
 struct ctx_part {
     void *(*make)(struct sol_ctx *ctx); /* NULL: out of memory */
     void (*destroy)(struct sol_ctx *ctx, void *part);
-    bool (*busy)(struct sol_ctx *ctx,
-                 void *part); /* something uses it that will not end: the context is kept; or NULL */
+    /* NULL, or called before any part is destroyed: ends what goes on in it. false: something does not end, and may use
+     * the context, which is kept. */
+    bool (*end)(struct sol_ctx *ctx, void *part);
 };
 /* The context's own part of this kind. NULL: out of memory. */
 void *ctx_part(struct sol_ctx *ctx, const struct ctx_part *kind);

@@ -428,7 +428,7 @@ void sol_ctx_destroy(struct sol_ctx *ctx)
 {
     if (!ctx) return;
     for (struct kept_part *k = ctx->parts; k; k = k->older)
-        if (k->kind->busy && k->kind->busy(ctx, k->part)) return;
+        if (k->kind->end && !k->kind->end(ctx, k->part)) return;
     for (struct kept_part *k = ctx->parts, *older; k; k = older) {
         older = k->older;
         k->kind->destroy(ctx, k->part);

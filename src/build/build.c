@@ -14,7 +14,7 @@
 
 #include "rt/rt.h"
 
-enum { BATCH_KERNELS = 24, BATCH_BYTES = 192 << 10, ERROR_LINES = 6 };
+enum { BATCH_KERNELS = 24, BATCH_BYTES = 192 << 10, ERROR_LINES = 6, ERROR_BYTES = 1500 };
 
 struct build {
     struct sol_ctx *ctx;
@@ -166,13 +166,17 @@ static sol_status rejected(struct build *b, const struct job *j)
         kept = arena_printf(b->arena, "%s/rejected_%s.c", folder, name);
         if (file_write(b->ctx, kept, both, strlen(both))) kept = NULL;
     }
-    for (int i = 0; i < ERROR_LINES && j->output[lines]; i++) lines += strcspn(j->output + lines, "\n") + 1;
+    for (int i = 0; i < ERROR_LINES && j->output[lines]; i++) {
+        const size_t n = strcspn(j->output + lines, "\n") + 1;
+        if (lines && lines + n > (size_t)ERROR_BYTES) break; /* whole lines, but for the first */
+        lines += n;
+    }
     lines = MIN(lines, strlen(j->output));
     return ctx_fail(
         b->ctx, SOL_ERR_COMPILER,
         "compiler '%s': rejected the code of '%s' (%s): %.*s\nThe source, with all that the compiler said at its end, "
         "is kept in %s",
-        b->cc.path, b->r->name, compiler_ended(b->arena, j->exit), (int)MIN(lines, 1500u), j->output,
+        b->cc.path, b->r->name, compiler_ended(b->arena, j->exit), (int)MIN(lines, (size_t)ERROR_BYTES), j->output,
         kept ? kept : "no place: the disk is full");
 }
 

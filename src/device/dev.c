@@ -12,23 +12,6 @@ struct opened { /* of a context */
     struct dev *devs;
 };
 
-static void close_dev(struct sol_ctx *ctx, struct dev *dev)
-{
-    const bool ours = dev->forks == rt_forks();
-    heap_free(dev);
-    for (struct queue *q; ours && (q = dev->queues);) {
-        dev->queues = queue_next(q);
-        queue_destroy(q);
-    }
-    if (ours) {
-        memory_free_all(dev);
-        dev->type->close(dev->device);
-    }
-    lock_destroy(&dev->lock);
-    lock_destroy(&dev->opening);
-    ctx_free(ctx, dev);
-}
-
 static void *make_opened(struct sol_ctx *ctx)
 {
     struct opened *o = ctx_try(ctx, sizeof *o);
@@ -38,60 +21,76 @@ static void *make_opened(struct sol_ctx *ctx)
     return o;
 }
 
-static void close_all(struct sol_ctx *ctx, void *part)
+static void free_all(struct sol_ctx *ctx, void *part)
 {
     struct opened *o = part;
     for (struct dev *dev = o->devs, *next; dev; dev = next) {
         next = dev->next;
-        close_dev(ctx, dev);
+        heap_free(dev);
+        lock_destroy(&dev->lock);
+        lock_destroy(&dev->opening);
+        ctx_free(ctx, dev);
     }
     lock_destroy(&o->lock);
     ctx_free(ctx, o);
 }
 
-/* What a device that hangs goes on with, it may use. */
-static bool is_hanging(struct sol_ctx *ctx, void *part)
+/* false: it hangs, and may use what it goes on with. */
+static bool close_dev(struct dev *dev)
 {
-    const struct opened *o = part;
-    bool hangs = false;
-    for (struct dev *dev = o->devs; dev; dev = dev->next) {
-        if (dev->forks != rt_forks()) continue;
-        heap_end(dev);
-        if (!queue_check_hanging(dev)) continue;
-        hangs = true;
-        for (struct queue *q = dev->hanging, *next; q; q = next) {
-            next = queue_next(q);
-            queue_abandon(q);
+    heap_end(dev);
+    if (!queue_check_hanging(dev)) {
+        for (struct queue *q; (q = dev->queues);) {
+            dev->queues = queue_next(q);
+            queue_destroy(q);
         }
-        LOG(ctx, LOG_WARN, "run", "device %s hangs: the memory of its context is kept", dev->name);
+        memory_free_all(dev);
+        if (dev->device && !dev_hangs(dev)) driver_close(dev, dev->device);
     }
-    return hangs;
+    for (struct queue *q = dev->hanging, *next; q; q = next) {
+        next = queue_next(q);
+        queue_abandon(q);
+    }
+    return !dev_hangs(dev);
 }
 
-static sol_status open_dev(const struct devices *d, const struct sol_device_type *type, int index, struct dev **out_dev)
+static bool close_all(struct sol_ctx *ctx, void *part)
+{
+    const struct opened *o = part;
+    bool closed = true;
+    for (struct dev *dev = o->devs; dev; dev = dev->next) {
+        if (dev->forks != rt_forks() || close_dev(dev)) continue;
+        closed = false;
+        LOG(ctx, LOG_WARN, "run", "device %s hangs: the memory of its context is kept", dev->name);
+    }
+    return closed;
+}
+
+static struct dev *make_dev(const struct devices *d, const struct sol_device_type *type, int index)
 {
     struct sol_ctx *ctx = host_ctx(devices_host(d));
-    struct sol_failure why = failure_new();
     struct dev *dev = ctx_try(ctx, sizeof *dev);
-    if (!dev) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: device %s:%d", type->name, index);
+    if (!dev) return NULL;
     *dev = (struct dev){.ctx = ctx, .type = type, .host = devices_host(d), .index = index, .forks = rt_forks()};
     snprintf(dev->name, sizeof dev->name, "%.64s:%d", type->name, index);
-    sol_status status = type->open(type, dev->host, index, &dev->device, &why);
-    if (status) {
-        failure_report(ctx, status, &why);
-        ctx_free(ctx, dev);
-        return ctx_where(ctx, status, "device %s:%d: ", type->name, index);
-    }
     lock_init(&dev->lock);
     lock_init(&dev->opening);
-    *out_dev = dev;
-    return SOL_OK;
+    return dev;
+}
+
+static sol_status open_dev(struct dev *dev)
+{
+    struct sol_failure why = failure_new();
+    TRY(queue_check_hanging(dev)); /* an earlier attempt may not have come back */
+    const sol_status status = driver_open(dev, &dev->device, &why);
+    if (!status) return SOL_OK;
+    failure_report(dev->ctx, status, &why);
+    return ctx_where(dev->ctx, status, "device %s: %s", dev->name, dev_stuck(dev) ? "opening it: " : "");
 }
 
 sol_status dev_get(struct sol_ctx *ctx, const struct sol_device_type *type, int index, struct dev **out_dev)
 {
-    static const struct ctx_part kind = {make_opened, close_all, is_hanging};
-    sol_status status = SOL_OK;
+    static const struct ctx_part kind = {make_opened, free_all, close_all};
     struct devices *d;
     struct dev *dev;
     *out_dev = NULL;
@@ -102,12 +101,15 @@ sol_status dev_get(struct sol_ctx *ctx, const struct sol_device_type *type, int 
     if (!o) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: device %s:%d", type->name, index);
     lock_take(&o->lock, NULL, NULL);
     for (dev = o->devs; dev && (dev->type != type || dev->index != index || dev->forks != rt_forks());) dev = dev->next;
-    if (!dev && !(status = open_dev(d, type, index, &dev))) {
+    if (!dev && (dev = make_dev(d, type, index))) {
         dev->next = o->devs;
         o->devs = dev;
     }
+    const sol_status status = !dev ? ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: device %s:%d", type->name, index)
+                              : dev->device ? SOL_OK
+                                            : open_dev(dev);
     lock_give(&o->lock);
-    *out_dev = dev;
+    if (!status) *out_dev = dev;
     return status;
 }
 
@@ -208,6 +210,14 @@ bool dev_hangs(struct dev *dev)
     const bool hangs = dev->nhanging || dev->nstuck;
     lock_give(&dev->lock);
     return hangs;
+}
+
+bool dev_stuck(struct dev *dev)
+{
+    lock_take(&dev->lock, NULL, NULL);
+    const bool stuck = dev->nstuck;
+    lock_give(&dev->lock);
+    return stuck;
 }
 
 int64_t dev_bytes(struct dev *dev)

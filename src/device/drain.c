@@ -38,11 +38,11 @@ bool queue_failed(struct queue *q)
 /* -- devices that hang. What their commands may still use stays as it is: memory of the host by going through memory of
  * the queue, memory of the device and code because nobody takes a queue, allocates or unloads until they have ended. */
 
-/* The caller holds the lock. */
-static void hang(struct queue *q, const struct entry *e)
+/* `what`: that of the entry which has not ended. The caller holds the lock. */
+static void hang(struct queue *q, const struct entry *e, const char *what)
 {
     struct sol_failure why = failure_new();
-    fail_locked(q, e, failure_hangs(&why, q->limit_ns), &why);
+    fail_locked(q, e, failure_hangs(&why, what, q->limit_ns), &why);
     q->hung = true;
     q->told = false;
     lock_take(&q->dev->lock, NULL, NULL);
@@ -66,7 +66,7 @@ void queue_wait_for_thread(struct queue *q)
         while (q->done == before && error != ETIMEDOUT)
             error = q->limit_ns ? pthread_cond_timedwait(&q->lock.changed, &q->lock.mutex, &end)
                                 : pthread_cond_wait(&q->lock.changed, &q->lock.mutex);
-        if (q->done == before && !is_limited(q->now)) hang(q, q->now);
+        if (q->done == before && !is_limited(q->now)) hang(q, q->now, "it");
     }
 }
 
@@ -85,7 +85,7 @@ static sol_status poll_sent(struct queue *q, struct sol_failure *out_why)
             start = clock_ns();
         } else if (ns > q->limit_ns) {
             lock_take(&q->lock, NULL, NULL);
-            hang(q, e);
+            hang(q, e, "it");
             lock_give(&q->lock);
             return SOL_OK;
         } else {
@@ -200,6 +200,7 @@ static void submit(struct queue *q, int n, const struct sol_command *c, struct e
 {
     struct sol_failure why = failure_new();
     int64_t ticket = 0;
+    bool late = false;
     for (int i = 0; i < n; i++) {
         of[i]->ticket = q->ticket + i + 1;
         of[i]->next = NULL;
@@ -208,9 +209,16 @@ static void submit(struct queue *q, int n, const struct sol_command *c, struct e
     }
     count(q, n, c);
     begin_waiting(q, of[0]);
-    const sol_status status = q->dev->type->submit(q->stream, n, c, &ticket, &why);
+    const sol_status status = q->threaded ? q->dev->type->submit(q->stream, n, c, &ticket, &why)
+                                          : driver_submit(q->dev, q->stream, n, c, &late, &why);
     end_waiting(q);
     q->ticket += n;
+    if (late) {
+        lock_take(&q->lock, NULL, NULL);
+        hang(q, of[0], n == 1 ? "its submission" : "its submission, with commands behind it,");
+        lock_give(&q->lock);
+        return;
+    }
     if (status) fail(q, sent_with(q, why.ticket), status, &why);
     if (status || q->threaded) queue_finish(q);
 }

@@ -1,6 +1,7 @@
-/* Calls of a device's functions, apart from commands: what allocates, frees, loads code and opens streams. With a limit
- * (key device::timeout) another thread makes the call, and its caller waits no longer than that. The device then hangs:
- * it accepts no work until the call comes back. Nobody waits for what it brings, so that thread gives it back. */
+/* Calls of a device's functions that may not come back: what opens it, allocates, frees, loads code, opens streams and
+ * submits to a driver's own queue. With a limit (key device::timeout) another thread makes the call, and its caller
+ * waits no longer than that. The device then hangs: it accepts no work until the call comes back. Nobody waits for what
+ * it brings, so that thread gives it back. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include "rt/rt.h"
 
 struct request { /* arguments and results */
+    struct sol_device *device;
     int64_t bytes;
     sol_ptr raw;
     struct sol_blob blob;
@@ -17,12 +19,32 @@ struct request { /* arguments and results */
     const char *function;
     void *kernel, *foreign;
     struct sol_stream *stream;
+    int n;
+    const struct sol_command *command;
+    bool late; /* it has not come back in time */
 };
 struct function {
     const char *what; /* for messages */
     sol_status (*call)(struct dev *dev, struct request *r, struct sol_failure *out_why);
     void (*undo)(struct dev *dev, struct request *r); /* NULL: its result is no object */
 };
+
+static sol_status call_open(struct dev *dev, struct request *r, struct sol_failure *out_why)
+{
+    return dev->type->open(dev->type, dev->host, dev->index, &r->device, out_why);
+}
+
+static void undo_open(struct dev *dev, struct request *r)
+{
+    dev->type->close(r->device);
+}
+
+static sol_status call_close(struct dev *dev, struct request *r, struct sol_failure *out_why)
+{
+    (void)out_why;
+    dev->type->close(r->device);
+    return SOL_OK;
+}
 
 static sol_status call_alloc(struct dev *dev, struct request *r, struct sol_failure *out_why)
 {
@@ -80,6 +102,12 @@ static sol_status call_unqueue(struct dev *dev, struct request *r, struct sol_fa
     return SOL_OK;
 }
 
+static sol_status call_submit(struct dev *dev, struct request *r, struct sol_failure *out_why)
+{
+    int64_t ticket;
+    return dev->type->submit(r->stream, r->n, r->command, &ticket, out_why);
+}
+
 /* -- another thread makes the call */
 
 struct watched { /* of its caller, or, if that has given up, of the thread */
@@ -120,14 +148,17 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* What the request points to must last as long as the call. */
+/* What the request points to must last as long as the call. Queues keep what commands point to. */
 static bool copy_request(struct watched *w, const struct request *r)
 {
     const size_t text = r->function ? strlen(r->function) + 1 : 0, name = r->blob.name ? strlen(r->blob.name) + 1 : 0;
-    char *at = ctx_try(w->dev->ctx, r->blob.bytes + text + name + 1);
+    const size_t commands = (size_t)r->n * sizeof *r->command;
+    char *at = ctx_try(w->dev->ctx, commands + r->blob.bytes + text + name + 1);
     if (!at) return false;
     w->r = *r;
     w->copied = at;
+    if (commands) w->r.command = memcpy(at, r->command, commands);
+    at += commands;
     if (r->blob.data) w->r.blob.data = memcpy(at, r->blob.data, r->blob.bytes);
     at += r->blob.bytes;
     if (text) w->r.function = memcpy(at, r->function, text);
@@ -184,8 +215,10 @@ static sol_status make(struct dev *dev, const struct function *f, struct request
     const int64_t limit_ns = dev_limit(dev);
     struct watched *w = limit_ns ? start(dev, f, r) : NULL;
     if (!w) return f->call(dev, r, out_why);
-    if (!wait_for(w, limit_ns)) return failure_hangs(out_why, limit_ns);
+    r->late = !wait_for(w, limit_ns);
+    if (r->late) return failure_hangs(out_why, "it", limit_ns);
     const sol_status status = w->status;
+    r->device = w->r.device;
     r->raw = w->r.raw;
     r->code = w->r.code;
     r->kernel = w->r.kernel;
@@ -207,6 +240,21 @@ static void make_end(struct dev *dev, const struct function *f, struct request *
 }
 
 /* -- the functions */
+
+sol_status driver_open(struct dev *dev, struct sol_device **out_device, struct sol_failure *out_why)
+{
+    static const struct function f = {"its opening", call_open, undo_open};
+    struct request r = {0};
+    const sol_status status = make(dev, &f, &r, out_why);
+    *out_device = status ? NULL : r.device;
+    return status;
+}
+
+void driver_close(struct dev *dev, struct sol_device *device)
+{
+    static const struct function f = {"its end", call_close, NULL};
+    make_end(dev, &f, &(struct request){.device = device});
+}
 
 sol_status driver_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_raw, struct sol_failure *out_why)
 {
@@ -262,4 +310,14 @@ void driver_unqueue(struct dev *dev, struct sol_stream *stream)
 {
     static const struct function f = {"the end of a queue", call_unqueue, NULL};
     make_end(dev, &f, &(struct request){.stream = stream});
+}
+
+sol_status driver_submit(struct dev *dev, struct sol_stream *stream, int n, const struct sol_command *command,
+                         bool *out_late, struct sol_failure *out_why)
+{
+    static const struct function f = {"the acceptance of a command", call_submit, NULL};
+    struct request r = {.stream = stream, .n = n, .command = command};
+    const sol_status status = make(dev, &f, &r, out_why);
+    *out_late = r.late;
+    return status;
 }

@@ -11,13 +11,26 @@ struct sol_failure failure_new(void)
     return (struct sol_failure){.size = sizeof(struct sol_failure), .step = -1};
 }
 
+/* A text that is too long ends with a whole line, or at least word, and "..". */
+static void shorten(char *text, size_t room)
+{
+    static const char more[] = "..";
+    char *end = text + room - sizeof more;
+    *end = 0;
+    char *at = strrchr(text, '\n');
+    if (!at) at = strrchr(text, ' ');
+    memcpy(at ? at + 1 : end, more, sizeof more);
+}
+
 sol_status failure_set(struct sol_failure *f, sol_status status, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    if (f) vsnprintf(f->text, sizeof f->text, format, args);
+    const int n = f ? vsnprintf(f->text, sizeof f->text, format, args) : 0;
     va_end(args);
-    for (size_t n = f ? strlen(f->text) : 0; n && f->text[n - 1] == '\n';) f->text[--n] = 0; /* logs end with one */
+    if (n >= (int)sizeof f->text) shorten(f->text, sizeof f->text);
+    for (size_t end = f ? strlen(f->text) : 0; end && f->text[end - 1] == '\n';)
+        f->text[--end] = 0; /* logs end with one */
     return status;
 }
 
@@ -25,7 +38,7 @@ sol_status failure_rejected(struct sol_failure *f, const char *compiler, char *l
 {
     const char *at = log ? strstr(log, "error: ") : NULL; /* "kernels.cu(7): error: ..", "error: kernel.cl:7:5: .." */
     while (at && at > log && at[-1] != '\n') at--;
-    failure_set(f, SOL_ERR_COMPILER, "%s: %.900s", compiler, at ? at : log ? log : "out of memory");
+    failure_set(f, SOL_ERR_COMPILER, "%s: %s", compiler, at ? at : log ? log : "out of memory");
     if (out_log) {
         out_log->data = log;
         out_log->bytes = log ? strlen(log) : 0;

@@ -9,12 +9,12 @@ sol_status failure_report(struct sol_ctx *ctx, sol_status status, const struct s
     return ctx_fail(ctx, status, "%s", *f->text ? f->text : "the device gives no reason");
 }
 
-sol_status failure_hangs(struct sol_failure *f, int64_t limit_ns)
+sol_status failure_hangs(struct sol_failure *f, const char *what, int64_t limit_ns)
 {
     return failure_set(f, SOL_ERR_RUN,
-                       "it has not ended after %lld s (key device::timeout); until it ends, the device accepts no more "
+                       "%s has not ended after %lld s (key device::timeout); until it ends, the device accepts no more "
                        "work",
-                       (long long)(limit_ns / NS_PER_SECOND));
+                       what, (long long)(limit_ns / NS_PER_SECOND));
 }
 
 static const char *const verbs[] = {
@@ -41,9 +41,8 @@ void failure_place(struct sol_failure *f, const char *device, const struct sol_c
     memcpy(what, *f->text ? f->text : "it gives no reason", *f->text ? sizeof what : sizeof "it gives no reason");
     if (run) put_step(step, sizeof step, c->run, f->step);
     if (run && f->kernel)
-        snprintf(f->text, sizeof f->text, "%sdevice %s: %s in the data of its call", step, device,
-                 kernel_says(f->kernel));
+        failure_set(f, f->status, "%sdevice %s: %s in the data of its call", step, device, kernel_says(f->kernel));
     else
-        snprintf(f->text, sizeof f->text, "%sdevice %s: %s%s%s%s%s%s", step, device, label ? "'" : "",
-                 label ? label : "", label ? "': " : "", c ? verbs[c->kind] : "", c ? ": " : "", what);
+        failure_set(f, f->status, "%sdevice %s: %s%s%s%s%s%s", step, device, label ? "'" : "", label ? label : "",
+                    label ? "': " : "", c ? verbs[c->kind] : "", c ? ": " : "", what);
 }

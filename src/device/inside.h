@@ -67,7 +67,7 @@ struct dev {
     char name[80];
     int index, forks;          /* forks: the process that opened it */
     atomic_int_least64_t done; /* entries of all its queues */
-    struct sol_device *device;
+    struct sol_device *device; /* NULL: it is not open; under the lock of the list */
     struct dev *next;
     struct lock opening;   /* for */
     struct sol_heap *heap; /* NULL: no framework has tensors here */
@@ -89,6 +89,8 @@ struct dev {
 };
 int64_t dev_limit(const struct dev *dev); /* ns that a command may take (key device::timeout); 0: any time */
 /* driver.c: functions of the device, within that limit; `out_why` then says so. Nothing is left behind. */
+sol_status driver_open(struct dev *dev, struct sol_device **out_device, struct sol_failure *out_why);
+void driver_close(struct dev *dev, struct sol_device *device);
 sol_status driver_alloc(struct dev *dev, int64_t bytes, sol_ptr *out_raw, struct sol_failure *out_why);
 void driver_free(struct dev *dev, sol_ptr raw);
 sol_status driver_load(struct dev *dev, const struct sol_blob *blob, struct sol_code **out_code,
@@ -98,8 +100,12 @@ sol_status driver_find(struct dev *dev, struct sol_code *code, const char *funct
                        struct sol_failure *out_why);
 sol_status driver_queue(struct dev *dev, void *foreign, struct sol_stream **out_stream, struct sol_failure *out_why);
 void driver_unqueue(struct dev *dev, struct sol_stream *stream);
-/* failure_place.c: what has not ended within the limit. Returns RUN. */
-sol_status failure_hangs(struct sol_failure *f, int64_t limit_ns);
+/* *out_late: the device has not accepted the commands in time, and uses the stream until dev_stuck says otherwise. */
+sol_status driver_submit(struct dev *dev, struct sol_stream *stream, int n, const struct sol_command *command,
+                         bool *out_late, struct sol_failure *out_why);
+bool dev_stuck(struct dev *dev); /* a call of its functions has not come back */
+/* failure_place.c: `what` ("it") has not ended within the limit. Returns RUN. */
+sol_status failure_hangs(struct sol_failure *f, const char *what, int64_t limit_ns);
 /* failure_place.c: puts in front of a failure's text where it happened: the device, and the step or tensor of the
  * command (NULL: none). */
 void failure_place(struct sol_failure *f, const char *device, const struct sol_command *c);

@@ -251,8 +251,8 @@ static bool has_ended(struct queue *q)
 {
     struct sol_failure why = failure_new();
     int done = 0;
-    if (!q->threaded && q->sent && (q->dev->type->poll(q->stream, q->ticket, 0, &done, &why) || done))
-        queue_complete_sent(q);
+    const bool asks = !q->threaded && q->sent && !dev_stuck(q->dev); /* one thread at a time uses a stream */
+    if (asks && (q->dev->type->poll(q->stream, q->ticket, 0, &done, &why) || done)) queue_complete_sent(q);
     lock_take(&q->lock, NULL, NULL);
     const bool ended = q->done == q->added;
     q->hung = !ended;

@@ -32,7 +32,7 @@ sol_status tool_compile(const struct sol_host *host, const struct tool *t, const
     sol_status status = folder ? compile_in(a, folder, t, text, out, why)
                                : failure_set(why, SOL_ERR_IO, "%s: there is no place for its files", t->name);
     if (folder) folder_remove(folder);
-    if (status && !*why->text) failure_set(why, status, "%s: %.900s", t->name, sol_error(host_ctx(host)));
+    if (status && !*why->text) failure_set(why, status, "%s: %s", t->name, sol_error(host_ctx(host)));
     arena_destroy(a);
     return status;
 }
