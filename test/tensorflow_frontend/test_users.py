@@ -211,6 +211,23 @@ def test_files_of_tensorflow_need_no_sol(kind, tmp_path):
     same(loaded.signatures["serving_default"](tf.constant(x))["output_0"] if kind == "keras" else loaded(x), want)
 
 
+def test_a_gradient_with_respect_to_a_result(capfd):
+    """TensorFlow has one where a result is computed from another one; SOL computes both at once."""
+    i = L.Input((6,))
+    features = L.Dense(4, "tanh")(i)
+    s = sol.optimize(keras.Model(i, [features, L.Dense(2)(features)]))
+    x = tf.constant(X)
+    s(x)
+    assert "is computed from another one" not in capfd.readouterr().err
+    with tf.GradientTape() as tape:
+        a, b = s(x)
+    assert tape.gradient(b, a) is None
+    assert "a result is computed from another one" in capfd.readouterr().err
+    with tf.GradientTape():
+        sol.optimize(keras.Sequential([L.Input((6,)), L.Dense(2, activation="softmax")]))(x)
+    assert "is computed from another one" not in capfd.readouterr().err  # by what its losses are computed
+
+
 def test_a_tape_around_a_function_that_was_traced_before():
     """The function's graph was made when nobody wanted gradients."""
 

@@ -61,6 +61,7 @@ class Calls:
             Any, Callable[[Sequence[Any]], Any]
         ] = {}  # what runs calls that were made before, by their keys
         self.mine = _Mine()
+        self.shown: Callable[[Any], Any] = lambda result: result  # what of the function's result the caller gets
         self.attributes = Attributes(list, lambda v: type(v) is EagerTensor)
         self._old: list[Family] = []  # which graphs may still run
 
@@ -161,6 +162,7 @@ class Calls:
             result = self.function(*args, **kwargs)
             found = tf.nest.flatten(result)
             function.pack = packer(result)  # type: ignore[attr-defined]
+            function.shown = len(tf.nest.flatten(self.shown(result)))  # type: ignore[attr-defined]
             return [tf.convert_to_tensor(v) for v in found if is_result(v)]
 
         return Family(function, specs, self.name, wanted, shapes)

@@ -58,6 +58,7 @@ def attach(model: Any) -> Any:
         new.__dict__["supports_jit"] = False  # Keras then says that it does without XLA
         calls = Calls(keras_face.network_of(new), name, lambda: [v.value for v in new.trainable_variables])
         calls.open, calls.attributes.owners = _open_inputs(model), new._flatten_layers
+        calls.shown = lambda made: made[0]
         new.__dict__["_sol"] = calls
         return new
     if isinstance(model, tf.Module) or hasattr(model, "signatures"):

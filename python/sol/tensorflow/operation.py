@@ -152,6 +152,7 @@ class Family:
         self.made: list[Any] = []
         self._differentiate(read)
         self._say_each_size()
+        self._say_chained()
         self.id, self._family = _core.tf_family(len(self.order), _maker(weakref.ref(self)))
         _families[self.id] = self
         self._ready: set[Any] = set()
@@ -165,6 +166,23 @@ class Family:
     def trainable(self) -> list[Any]:
         """The variables that the function reads and that are trained."""
         return list(self._trace.graph.trainable_variables)
+
+    def _say_chained(self) -> None:
+        """Logs that a result is computed from another one: a tape has no gradient between them."""
+        shown = getattr(self.function, "shown", 0)
+        made = {_maker_of(t) for t in self._trace.outputs[:shown]} if shown > 1 and self.training else set()
+        seen: set[Any] = set()
+        left = [t.op for o in made for t in o.inputs]
+        while left:
+            o = left.pop()
+            if o not in seen:
+                seen.add(o)
+                left += [t.op for t in o.inputs]
+        if made & seen:
+            log.info(
+                f"{self.name}: a result is computed from another one; a tape gives None as its gradient with respect to that. Where it is "
+                "needed (Grad-CAM), optimize the two parts of the model"
+            )
 
     def _concrete(self, specs: Sequence[tf.TensorSpec]) -> Any:
         try:
@@ -345,6 +363,13 @@ class Family:
     def _pack(self, found: Sequence[Any]) -> Any:
         """The caller's result, of tensors."""
         return self.function.pack(found)  # type: ignore[attr-defined]
+
+
+def _maker_of(t: Any) -> Any:
+    """The operation that computes a result of a function."""
+    while t.op.type == "Identity":
+        t = t.op.inputs[0]
+    return t.op
 
 
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
