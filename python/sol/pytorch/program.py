@@ -436,7 +436,8 @@ class Program:
         """The same by output."""
 
         def found(kind: str, which: Any) -> bool:
-            return bool((leaves[which] if kind == "leaf" else self.owned[which].tensor).requires_grad)
+            tensor = leaves[which] if kind == "leaf" else self.owned[which].tensor
+            return isinstance(tensor, torch.Tensor) and tensor.requires_grad  # the call rejects other leaves
 
         return [any(found(*o) for o in of) for of in self.translation.origins]
 

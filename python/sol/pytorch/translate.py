@@ -534,7 +534,7 @@ class Translator:
         self.result.tracked[returned:] = [False] * (len(self.result.outputs) - returned)
         if not self.wanted:
             found = origins(self.traced.graph, self.origin)
-            self.result.origins = [[o for o in found.get(n, ()) if self._is_outside(o)] for n in seen]
+            self.result.origins = [sorted((o for o in found.get(n, ()) if self._is_outside(o)), key=str) for n in seen]
 
     def _fresh(self, root: torch.fx.Node) -> bool:
         """Whether a node is a constant of the trace. Every call gets a new copy, so writing to it has no outside
