@@ -577,44 +577,51 @@ static void an_opening_hangs(void **state)
     assert_int_equal(atomic_load(&closed), 2);
 }
 
-/* A program ends while its device does not come back from its end. */
-static void a_context_ends_and_a_close_hangs(void **state)
+/* A program that ends while its device hangs, in a child. It says whether all went as it should until its end. */
+static void ends_in_a_child(bool (*program)(void))
 {
     int status;
-    (void)state;
     const pid_t child = fork();
     if (!child) {
         alarm(60);
-        static struct sol_ctx *c; /* not lost, for those who look for leaks at the end */
-        c = hanging_ctx(0);
-        struct dev *dev = far_dev(c);
-        slow_type = *far_type;
-        slow_type.close = never_close;
-        const bool good = !dev_get(c, &slow_type, 0, &dev) && !ask_for_memory(dev);
-        sol_ctx_destroy(c);
-        exit(good && !strcmp(sol_config_get(c, "device"), "far") ? 0 : 1); /* it is kept */
+        exit(program() ? 0 : 1);
     }
     waitpid(child, &status, 0);
     assert_int_equal(status, 0);
 }
 
-/* A program ends while its device does not come back from an allocation. */
+static bool ends_in_a_close(void)
+{
+    static struct sol_ctx *c; /* not lost, for those who look for leaks at the end */
+    c = hanging_ctx(0);
+    struct dev *dev = far_dev(c);
+    slow_type = *far_type;
+    slow_type.close = never_close;
+    const bool good = !dev_get(c, &slow_type, 0, &dev) && !ask_for_memory(dev);
+    sol_ctx_destroy(c);
+    return good && !strcmp(sol_config_get(c, "device"), "far"); /* it is kept */
+}
+
+static void a_context_ends_and_a_close_hangs(void **state)
+{
+    (void)state;
+    ends_in_a_child(ends_in_a_close);
+}
+
+static bool ends_in_an_allocation(void)
+{
+    static struct sol_ctx *c; /* as above */
+    c = far_ctx("far.hang_at=1");
+    struct dev *dev = far_dev(c);
+    const bool hangs = !sol_config_set(c, "device::timeout", "1") && ask_for_memory(dev) == SOL_ERR_RUN;
+    sol_ctx_destroy(c);
+    return hangs;
+}
+
 static void a_context_ends_and_an_allocation_hangs(void **state)
 {
-    int status;
     (void)state;
-    const pid_t child = fork();
-    if (!child) {
-        alarm(60);
-        static struct sol_ctx *c; /* not lost, for those who look for leaks at the end */
-        c = far_ctx("far.hang_at=1");
-        struct dev *dev = far_dev(c);
-        const bool hangs = !sol_config_set(c, "device::timeout", "1") && ask_for_memory(dev) == SOL_ERR_RUN;
-        sol_ctx_destroy(c);
-        exit(hangs ? 0 : 1);
-    }
-    waitpid(child, &status, 0);
-    assert_int_equal(status, 0);
+    ends_in_a_child(ends_in_an_allocation);
 }
 
 /* -- heaps */

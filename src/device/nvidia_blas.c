@@ -102,11 +102,11 @@ static void make_workspace(struct cuda_blas *b)
 /* Not while a stream is captured: memory is allocated. */
 static int open_handle(struct cuda_blas *b)
 {
-    const int math = option_is(b->host, "nvidia.tf32", "1") ? TF32_MATH : DEFAULT_MATH;
     if (b->handle) return CUDA_SUCCESS;
     if (!open_library(b->host, &b->f)) return CUDA_NOT_FOUND;
     make_workspace(b);
     if (b->f.Create(&b->handle)) return b->handle = NULL, CUDA_OUT_OF_MEMORY;
+    const int math = option_is(b->host, "nvidia.tf32", "1") ? TF32_MATH : DEFAULT_MATH;
     return b->f.SetMath(b->handle, math) ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
 }
 

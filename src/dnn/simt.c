@@ -370,10 +370,15 @@ static void put_parts(struct simt *s)
     kernel_close(s->out);
 }
 
-static sol_status emit_found(struct simt *found, const struct solver_context *sc, const struct cluster *c,
-                             const struct variant *v, struct kernel *out)
+typedef bool finder(const struct solver_context *sc, const struct cluster *c, struct simt *out, const char **why);
+
+static sol_status emit_by(finder *find_it, const struct solver_context *sc, const struct cluster *c,
+                          const struct variant *v, struct kernel *out)
 {
-    struct simt s = *found;
+    struct simt s;
+    const char *why = "";
+    if (!find_it(sc, c, &s, &why))
+        return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "blocks by work items: %s", why);
     struct text text = solver_text(sc);
     shape(&s, v);
     s.out = &text;
@@ -406,19 +411,13 @@ static sol_status emit_found(struct simt *found, const struct solver_context *sc
 static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
                        struct kernel *out)
 {
-    struct simt s;
-    const char *why = "";
-    if (!find(sc, c, &s, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "simt: %s", why);
-    return emit_found(&s, sc, c, v, out);
+    return emit_by(find, sc, c, v, out);
 }
 
 static sol_status emit_mma(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
                            struct kernel *out)
 {
-    struct simt s;
-    const char *why = "";
-    if (!find_mma(sc, c, &s, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "mma: %s", why);
-    return emit_found(&s, sc, c, v, out);
+    return emit_by(find_mma, sc, c, v, out);
 }
 
 const struct solver dnn_mma = {.name = "mma",

@@ -70,16 +70,15 @@ int simt_card_shared(const struct simt *s); /* bytes */
 void simt_card_begin(const struct simt *s); /* what the file declares */
 void simt_card_place(const struct simt *s); /* declares row_ and col_, an item's tile in the block, and shared memory */
 void simt_card_sum(struct simt *s);
-/* Reads a row or column of an item's tile from row d of shared memory. */
-void simt_card_fragment(const struct simt *s, const char *d, const char *to, const char *first, int tile, int items);
-void simt_each_sum(const struct simt *s, const char *statement); /* for each sum_[i_][j_] of an item's tile */
 
 /* simt_mma.c: products by a card's units for small matrices */
 extern const int simt_mma_shapes[][5];        /* rows, columns, rows and columns of a tile, depth; ends with 0 */
 void simt_mma_place(const struct simt *s);    /* declares what its products need */
 void simt_mma_products(const struct simt *s); /* of a step of the sum */
-const char *simt_mma_row(const struct simt *s, const char *k);    /* the row of shared memory for element k of a step */
-const char *simt_mma_stored(const struct simt *s, const char *x); /* what is stored there of an element */
+/* Element k of a step and a value as other products store them, too: its row of shared memory, and what stands there.
+ */
+const char *simt_mma_row(const struct simt *s, const char *k);
+const char *simt_mma_stored(const struct simt *s, const char *x);
 
 /* simt_results.c */
 void simt_results(struct simt *s);      /* of a processor's block */

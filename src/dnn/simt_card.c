@@ -472,12 +472,6 @@ static void put_loads(struct simt *s, const struct simt_factor *f)
     text_close(out, "}");
 }
 
-/* The row of shared memory for element k of a step of the sum. */
-static const char *row_of(const struct simt *s, const char *k)
-{
-    return s->products ? simt_mma_row(s, k) : k;
-}
-
 /* Stores what was read to buffer `next_` of shared memory. */
 static void put_stores(const struct simt *s, const struct simt_factor *f)
 {
@@ -490,9 +484,9 @@ static void put_stores(const struct simt *s, const struct simt_factor *f)
     unroll(s);
     text_open(out, "for (int i_ = 0; i_ < %d; i_++) {", f->loads);
     for (int j = 0; j < f->width && f->deep; j++)
-        text_line(out, "%ss_[next_][%s][%s_at_ + i_ * %d] = %s;", a, row_of(s, SAY("%s_deep_ + %d", a, j)), a, step,
-                  simt_mma_stored(s, SAY("%s_x_[i_]%s", a, f->width > 1 ? member[j] : "")));
-    const char *row = row_of(s, SAY("%s_deep_ + i_ * %d", a, step));
+        text_line(out, "%ss_[next_][%s][%s_at_ + i_ * %d] = %s;", a, simt_mma_row(s, SAY("%s_deep_ + %d", a, j)), a,
+                  step, simt_mma_stored(s, SAY("%s_x_[i_]%s", a, f->width > 1 ? member[j] : "")));
+    const char *row = simt_mma_row(s, SAY("%s_deep_ + i_ * %d", a, step));
     for (int j = 0; j < f->width && !f->deep && f->width > 1 && s->products == 1; j++)
         text_line(out, "%s_x_[i_]%s = sol_tf32(%s_x_[i_]%s);", a, member[j], a, member[j]);
     if (!f->deep && f->width == 1)
@@ -503,7 +497,8 @@ static void put_stores(const struct simt *s, const struct simt_factor *f)
     text_close(out, "}");
 }
 
-void simt_card_fragment(const struct simt *s, const char *d, const char *to, const char *first, int tile, int items)
+/* Reads a row or column of an item's tile from shared memory. */
+static void put_fragment(const struct simt *s, const char *to, const char *first, int tile, int items)
 {
     static const char *const member[] = {"x", "y", "z", "w"};
     struct text *out = s->out;
@@ -511,13 +506,20 @@ void simt_card_fragment(const struct simt *s, const char *d, const char *to, con
     unroll(s);
     text_open(out, "for (int i_ = 0; i_ < %d; i_++) {", tile / n);
     if (n == wide) {
-        text_line(out, "const @pack x_ = sol_load%d(&%ss_[1 - next_][%s][%s + i_ * %d], 1);", n, to, d, first,
-                  items * n);
+        text_line(out, "const @pack x_ = sol_load%d(&%ss_[1 - next_][d_][%s + i_ * %d], 1);", n, to, first, items * n);
         for (int j = 0; j < n; j++) text_line(out, "%s_[i_ * %d + %d] = x_.%s;", to, n, j, member[j]);
     } else {
-        text_line(out, "%s_[i_] = %ss_[1 - next_][%s][%s + i_ * %d];", to, to, d, first, items * n);
+        text_line(out, "%s_[i_] = %ss_[1 - next_][d_][%s + i_ * %d];", to, to, first, items * n);
     }
     text_close(out, "}");
+}
+
+static void each_sum(const struct simt *s, const char *statement)
+{
+    unroll(s);
+    text_line(s->out, "for (int i_ = 0; i_ < %d; i_++)", s->tile_rows);
+    unroll(s);
+    text_line(s->out, "    for (int j_ = 0; j_ < %d; j_++) %s", s->tile_cols, statement);
 }
 
 static void put_products(const struct simt *s)
@@ -526,18 +528,10 @@ static void put_products(const struct simt *s)
     unroll(s);
     text_open(out, "for (int d_ = 0; d_ < %d; d_++) {", s->depth);
     text_line(out, "@real a_[%d], b_[%d];", s->tile_rows, s->tile_cols);
-    simt_card_fragment(s, "d_", "a", "row_", s->tile_rows, s->rows / s->tile_rows);
-    simt_card_fragment(s, "d_", "b", "col_", s->tile_cols, s->cols / s->tile_cols);
-    simt_each_sum(s, "sum_[i_][j_] += a_[i_] * b_[j_];");
+    put_fragment(s, "a", "row_", s->tile_rows, s->rows / s->tile_rows);
+    put_fragment(s, "b", "col_", s->tile_cols, s->cols / s->tile_cols);
+    each_sum(s, "sum_[i_][j_] += a_[i_] * b_[j_];");
     text_close(out, "}");
-}
-
-void simt_each_sum(const struct simt *s, const char *statement)
-{
-    unroll(s);
-    text_line(s->out, "for (int i_ = 0; i_ < %d; i_++)", s->tile_rows);
-    unroll(s);
-    text_line(s->out, "    for (int j_ = 0; j_ < %d; j_++) %s", s->tile_cols, statement);
 }
 
 /* Multiplies the step that is in shared memory. Units for small matrices take factors in parts, which an infinite one,
@@ -561,7 +555,7 @@ static void put_sum(struct simt *s)
     struct text *out = s->out;
     const struct simt_factor *const f[] = {&s->a, &s->b};
     const char *type = number_type(s);
-    simt_each_sum(s, s->chunks ? "sum_[i_][j_] = total_[i_][j_] = 0;" : "sum_[i_][j_] = 0;");
+    each_sum(s, s->chunks ? "sum_[i_][j_] = total_[i_][j_] = 0;" : "sum_[i_][j_] = 0;");
     text_line(out, "int next_ = 0;");
     text_open(out, "for (%s from_ = (%s)begin_ - %d; from_ < (%s)end_;) {", type, type, s->depth, type);
     text_line(out, "const %s now_ = from_;", type);
@@ -573,7 +567,7 @@ static void put_sum(struct simt *s)
     put_step(s);
     if (s->chunks) {
         text_open(out, "if ((now_ - begin_) %% %d == %d) {", SIMT_CHUNK, SIMT_CHUNK - s->depth);
-        simt_each_sum(s, "total_[i_][j_] += sum_[i_][j_], sum_[i_][j_] = 0;");
+        each_sum(s, "total_[i_][j_] += sum_[i_][j_], sum_[i_][j_] = 0;");
         text_close(out, "}");
     }
     text_close(out, "}");
@@ -583,7 +577,7 @@ static void put_sum(struct simt *s)
     text_line(out, "@BARRIER;");
     text_line(out, "next_ = 1 - next_;");
     text_close(out, "}");
-    if (s->chunks) simt_each_sum(s, "sum_[i_][j_] += total_[i_][j_];");
+    if (s->chunks) each_sum(s, "sum_[i_][j_] += total_[i_][j_];");
 }
 
 void simt_card_sum(struct simt *s)
@@ -600,7 +594,7 @@ void simt_card_sum(struct simt *s)
     put_sum(s);
     if (s->products == 3) {
         text_line(out, "int finite_ = 1;");
-        simt_each_sum(s, "finite_ &= sum_[i_][j_] - sum_[i_][j_] == 0;");
+        each_sum(s, "finite_ &= sum_[i_][j_] - sum_[i_][j_] == 0;");
         text_line(out, "if (plain_ || !sol_any(!finite_)) break;");
     }
     text_close(out, "}");

@@ -38,7 +38,7 @@ const char *simt_mma_stored(const struct simt *s, const char *x)
 
 const char *simt_mma_row(const struct simt *s, const char *k)
 {
-    return SAY("(%s) %% %d * %d + (%s) / %d", k, PIECE, s->depth / PIECE, k, PIECE);
+    return s->products ? SAY("(%s) %% %d * %d + (%s) / %d", k, PIECE, s->depth / PIECE, k, PIECE) : k;
 }
 
 void simt_mma_place(const struct simt *s)
