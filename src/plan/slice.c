@@ -5,6 +5,7 @@
 struct scan {
     const struct loops *loops;
     struct slice *slice;
+    int conditions; /* around the current node */
     bool failed;
 };
 
@@ -37,7 +38,8 @@ static void affine_range(const struct loops *loops, const struct affine *f, int6
     }
 }
 
-/* Does everything that a read with a value outside can reach in this dimension exist in memory? */
+/* Does everything that a read can reach in this dimension exist in memory? Its value outside, or a condition around it,
+ * may keep it from elements that do not; in the slice, which has the reach as its shape, nothing says so any more. */
 static bool covered(const struct scan *s, int tensor, const struct slice_operand *op, const struct ex *outside)
 {
     const struct memory *memory = &s->slice->of_memory[tensor];
@@ -45,7 +47,8 @@ static bool covered(const struct scan *s, int tensor, const struct slice_operand
                   shape = s->loops->tensors.at[tensor].shape[op->dim], far = size_mul(op->coef, last);
     const int64_t min = size_add(op->min, size_min(far, 0)), max = size_add(op->max, size_max(far, 0));
     if (size_le(0, min) && size_lt(max, shape)) return true;
-    bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
+    const bool zero = outside->kind == EX_NONE || (outside->kind == EX_INT && outside->u.i == 0) ||
+                      (outside->kind == EX_REAL && outside->u.r == 0);
     return zero && size_le(-memory->halo_low[op->dim], min) &&
            size_lt(max, size_add(shape, memory->halo_high[op->dim]));
 }
@@ -64,7 +67,8 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
         if (found >= 0 || (moved && (op->dim != d || op->coef != now.coef))) return false;
         found = d;
         affine_range(s->loops, &rest, &now.min, &now.max);
-        if (outside && tensor != ring && !covered(s, tensor, &now, &s->loops->ex.at[outside])) return false;
+        if ((outside || s->conditions) && tensor != ring && !covered(s, tensor, &now, &s->loops->ex.at[outside]))
+            return false;
         op->min = moved ? size_min(op->min, now.min) : now.min;
         op->max = moved ? size_max(op->max, now.max) : now.max;
         op->dim = d;
@@ -77,6 +81,18 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
     const struct ex *o = &s->loops->ex.at[outside];
     s->slice->fill = o->kind == EX_INT ? (double)o->u.i : o->u.r;
     return o->kind == EX_INT || o->kind == EX_REAL;
+}
+
+static void see(struct scan *s, int32_t node);
+
+/* Arguments; the first of a choice is a condition for the others. */
+static void see_list(struct scan *s, int32_t first, bool choice)
+{
+    for (int32_t i = first; i; i = s->loops->ex.at[i].next) {
+        see(s, i);
+        if (i == first) s->conditions += choice;
+    }
+    s->conditions -= first && choice;
 }
 
 /* The index variable may be used only in indices of accesses; otherwise its value would be needed. */
@@ -92,15 +108,17 @@ static void see(struct scan *s, int32_t node)
         return;
     case EX_CALL:
     case EX_AND:
-    case EX_OR:
-        for (int32_t i = e->a; i; i = s->loops->ex.at[i].next) see(s, i);
-        return;
+    case EX_OR: see_list(s, e->a, e->kind != EX_CALL || e->op == math_row("where")); return;
     case EX_INT:
     case EX_REAL: return;
-    default:
-        s->failed |= e->kind == EX_RED && e->u.bound >> s->slice->ivar & 1;
+    case EX_RED:
+        s->failed |= e->u.bound >> s->slice->ivar & 1;
         see(s, e->a);
+        s->conditions += e->a != 0;
         see(s, e->b);
+        s->conditions -= e->a != 0;
+        return;
+    default: see(s, e->a); see(s, e->b);
     }
 }
 

@@ -1117,6 +1117,27 @@ def test_statistics_far_from_zero_behind_a_convolution(shape, bands):
         del sol.config["bands"]
 
 
+class Couplings(nn.Module):
+    """Halves of the channels that change each other in turn (RealNVP)."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(2))
+
+    def forward(self, x):
+        for i, step in enumerate(self.steps):
+            a, b = x.chunk(2, 1)[:: 1 - 2 * i]
+            scale, shift = step(torch.cat([a, torch.zeros_like(b)], 1)).chunk(2, 1)
+            b = b * scale.tanh().exp() + shift
+            x = torch.cat([a, b][:: 1 - 2 * i], 1)
+        return x.flatten(1)
+
+
+def test_rows_of_a_tensor_that_is_read_in_part():
+    """A band's rows have no conditions that keep reads inside of the tensor, so such reads join none."""
+    check_step(Couplings(), [torch.randn(2, 8, 4, 4)])
+
+
 @pytest.mark.parametrize("shape", [(4, 16, 12, 10), (2, 16, 12, 21), (2, 16, 3, 8, 9)], ids=str)
 def test_sums_of_equal_terms(shape):
     """After a mean, all pixels have the same gradient; adding hundreds of equal terms one by one rounds in one
