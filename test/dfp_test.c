@@ -170,6 +170,30 @@ static void test_map_in_registers(void **state)
     }
 }
 
+/* A tile has all positions of the window where the sums read more than the first cache holds: it is read once, not once
+ * for each row of the window. */
+static void test_sums_of_a_window(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shapes, *numbers;
+        bool together;
+    } cases[] = {{"4,192,28,28 4,192,28,28", "k=3,3 s=1 p=1 d=1", true},
+                 {"1,192,4,4 1,192,4,4", "k=3,3 s=1 p=1 d=1", false},
+                 {"4,192,28,28 4,192,28,28", "k=5,5 s=1 p=2 d=1", false}}; /* more sums than registers */
+    struct target v4;
+    assert_int_equal(target_named(ctx, "x86-64-v4", &v4), SOL_OK);
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        const struct check_case c = {DEPTHWISE, cases[i].shapes, cases[i].numbers, "x:0231+h2 g:0231 w:120", 0, NULL};
+        struct arena *a = arena_create(ctx);
+        int64_t bytes;
+        const struct kernel k = emitted(a, &c, &v4, &bytes);
+        const bool apart = strstr(k.source, "int64_t K0 =");
+        if (apart == cases[i].together) fail_msg("%s %s:\n%s", cases[i].shapes, cases[i].numbers, k.source);
+        arena_destroy(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_common),
@@ -178,6 +202,7 @@ int main(void)
                                        cmocka_unit_test(test_avx512),
                                        cmocka_unit_test(test_neon),
                                        cmocka_unit_test(test_map_in_registers),
+                                       cmocka_unit_test(test_sums_of_a_window),
                                        cmocka_unit_test(test_items_have_work),
                                        cmocka_unit_test(test_cards_have_work)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);

@@ -9,6 +9,11 @@
     "x[N C P..] w[C] r[C] -> y[N C P..] q[C] -> t[N C P..] | | | (u,v)[C] = moments[N P] x[N C P];" \
     "t[N C P] = (x[N C P]-u[C]) / sqrt(v[C]+e) * w[C]; q[C] = r[C]*0.9 + u[C]*0.1; y[N C P] = relu(t[N C P])"
 
+/* The gradient of a depthwise convolution's weight. */
+#define DEPTHWISE                                                                \
+    "x[N C Q..] g[N C P..] -> w[C K..] | #K=k; #P=(#Q+2*p-d*(#K-1)-1)//s+1 | | " \
+    "w[C K] = sum[N P] g[N C P] * x[N C s*P+d*K-p]:0"
+
 /* Cases that matter for vectors: numbers of channels with a remainder, borders, tiles, halos, long rows. */
 static const struct check_case wide_cases[] = {
     {CONV, "1,40,13,15 40,1,3,3 40", "s=1 p=1 d=1 g=40", "x:0231 y:0231", 0, NULL},
@@ -94,6 +99,8 @@ static const struct check_case wide_cases[] = {
     {"x[A X B] z[A Z B] -> y[A Q B] | #Q=#X+#Z | | y[A Q B] = x[A Q B]:0 + z[A Q-#X B]:0", "2,30,4 2,50,4", NULL,
      "x:021 z:021 y:021", 0, NULL},
     {"x[A] -> y[] z[] | | | y[] = sum[A] x[A]; z[] = max[A] x[A]", "100000", NULL, NULL, 1e-4, NULL},
+    {DEPTHWISE, "2,40,29,31 2,40,29,31", "k=3,3 s=1 p=1 d=1", "x:0231+h1 g:0231 w:120", 0, NULL},
+    {DEPTHWISE, "2,37,57,41 2,37,28,21", "k=4,2 s=2 p=1 d=1", "x:0231+h2 g:0231+h1", 0, NULL},
 };
 
 #endif

@@ -269,16 +269,20 @@ int dfp_block_ivar(struct dfp *d, const struct print_group *g)
     return b.ivar;
 }
 
+static struct windows find_windows(const struct dfp *d, const struct print_group *g)
+{
+    struct windows w = {.loops = d->loops, .d = d};
+    for (int s = g->first; s < g->first + g->n; s++) ex_walk(d->loops, d->loops->stmts.at[s].value, see_window, &w);
+    return w;
+}
+
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
 {
     struct loops *l = d->loops;
-    struct windows w = {.loops = l, .d = d};
+    const struct windows w = find_windows(d, g);
     *out_points = 1;
-    for (int s = g->first; s < g->first + g->n; s++) {
-        ex_walk(l, l->stmts.at[s].value, see_window, &w);
-        /* it has loops of its own */
+    for (int s = g->first; s < g->first + g->n; s++) /* it has loops of its own */
         if (stmt_ivars(l, &l->stmts.at[s]) & ~g->shared || l->stmts.at[s].scan_step) return -1;
-    }
     if (!w.reduces || w.apart) return -1; /* code for each lane of each point would be long */
     int64_t least = INT64_MAX;
     int tile = -1;
@@ -293,6 +297,28 @@ int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
     }
     *out_points = (int)MAX(1, MIN(4, usual(l, d->vector) / d->lanes));
     return *out_points > 1 ? d->vector : -1;
+}
+
+int dfp_tile_across(struct dfp *d, const struct print_group *g, int tile, int points)
+{
+    const struct windows w = find_windows(d, g);
+    const int most = d->sc->target->registers >= 32 ? 16 : 10;
+    const int64_t all = d->loops->ivars.at[tile].size;
+    if (size_varies(all) || all > points) return -1; /* the tile has all values of the first one, too */
+    struct dfp_way way = {d->vector, tile, (int)all, -1};
+    double best = dfp_traffic_ns(d, g, &way) * 0.8;
+    int across = -1;
+    for (int i = 0; i < d->loops->ivars.n; i++) {
+        const int64_t size = d->loops->ivars.at[i].size;
+        if (i == d->vector || i == tile || !(g->shared & w.found & bit(i)) || size_varies(size) || size < 2) continue;
+        if (size * all > MIN(most, DFP_POINTS)) continue;
+        int64_t low, high;
+        dfp_interior(d, &d->loops->stmts.at[g->first], g->n, i, &low, &high);
+        way.across = i;
+        const double ns = low == 0 && high == size ? dfp_traffic_ns(d, g, &way) : best;
+        if (ns < best) best = ns, across = i;
+    }
+    return across;
 }
 
 /* -- the range without borders */

@@ -19,9 +19,9 @@ enum { P_POINTS, P_TASK };
 enum { LONG_LOOP = 256 }; /* elements of a vector that a compiler makes of a loop; tasks are whole ones */
 
 struct group_plan {
-    int vector, tile, points;
-    bool blocks; /* of vector and tile, transposed in registers */
-    bool mapped; /* to work items, by `map` */
+    int vector, tile, points, across; /* as in struct dfp */
+    bool blocks;                      /* of vector and tile, transposed in registers */
+    bool mapped;                      /* to work items, by `map` */
     struct dfp_map map;
     int64_t low, high; /* range of the tile's index variable without borders: sizes */
     double cost;       /* in vector operations */
@@ -52,7 +52,7 @@ static void make_groups(struct making *m, const struct variant *v)
         struct group_plan *p = &m->group[i];
         int vector;
         double rows = 0;
-        *p = (struct group_plan){.vector = -1, .tile = -1, .points = 1};
+        *p = (struct group_plan){.vector = -1, .tile = -1, .points = 1, .across = -1};
         const double lanes = dfp_group_vector(d, g, &vector);
         for (int s = g->first; s < g->first + g->n; s++) {
             double cost;
@@ -72,8 +72,10 @@ static void make_groups(struct making *m, const struct variant *v)
         if (p->blocks) continue;
         p->tile = dfp_tile(d, g, &p->points);
         if (v && v->p[P_POINTS]) p->points = MIN(p->points, v->p[P_POINTS]);
-        if (p->tile >= 0 && p->tile != vector)
-            dfp_interior(d, &d->loops->stmts.at[g->first], g->n, p->tile, &p->low, &p->high);
+        if (p->tile < 0 || p->tile == vector) continue;
+        dfp_interior(d, &d->loops->stmts.at[g->first], g->n, p->tile, &p->low, &p->high);
+        if (p->low == 0 && p->high == d->loops->ivars.at[p->tile].size)
+            p->across = dfp_tile_across(d, g, p->tile, p->points);
     }
 }
 
@@ -186,14 +188,16 @@ static void put_points(struct dfp *d, struct making *m, int points, struct print
     d->ivars[tile] = value;
     d->tile = tile;
     d->step = 1;
-    d->points = points;
+    d->across = m->plan->across;
+    d->points = points * (d->across < 0 ? 1 : (int)d->loops->ivars.at[d->across].size);
     d->point = 0;
     d->loads = NULL;
     for (int q = 0; q < DFP_POINTS; q++) d->known[q] = known;
     statements(d, m);
     text_close(d->p.out, "}");
     d->ivars[tile].known = false;
-    d->tile = -1;
+    if (d->across >= 0) d->ivars[d->across].known = false;
+    d->tile = d->across = -1;
     d->points = 1;
     d->point = 0;
     d->p.known = known;
@@ -332,7 +336,7 @@ static void lanes_group(struct making *m, struct print_tasks *t)
             at = i;
         else if (p->blocks && t->ivar[i] == p->tile)
             m->low = t->low[i], m->high = t->high[i];
-        else if (!(tiled && t->ivar[i] == p->tile))
+        else if (!(tiled && (t->ivar[i] == p->tile || t->ivar[i] == p->across)))
             opened += tasks_loop(&d->p, t, i);
     }
     d->vector = p->vector;
@@ -340,6 +344,7 @@ static void lanes_group(struct making *m, struct print_tasks *t)
     d->p.user = d;
     uint64_t inner = bit(p->vector);
     if (tiled) inner |= bit(p->tile);
+    if (p->across >= 0) inner |= bit(p->across);
     text_open(d->p.out, "{");
     for (int s = g->first; s < g->first + g->n; s++) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];
@@ -472,6 +477,7 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     for (int j = 0; j < LOOPS_MAX_IVARS; j++) unit[j] = 1;
     if (p->vector >= 0) unit[p->vector] = d->lanes == 1 ? LONG_LOOP : d->lanes * (tiled ? 1 : p->points);
     if (tiled) unit[p->tile] = p->blocks ? p->points : 0;
+    if (p->across >= 0) unit[p->across] = 0;
     const struct print_division by = {
         .ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops, /* copies are limited by memory */
         .least = task_ns * d->lanes,
@@ -567,7 +573,7 @@ static struct making *make_with(const struct solver_context *sc, const struct cl
     d->ivars = NEW_ARRAY(sc->arena, struct print_ivar, LOOPS_MAX_IVARS);
     for (int i = 0; i < d->loops->ivars.n; i++)
         if (d->loops->ivars.at[i].size == 1) d->ivars[i].known = true; /* its value is 0 */
-    d->vector = d->tile = -1;
+    d->vector = d->tile = d->across = -1;
     d->points = 1;
     struct text *out = NEW(sc->arena, struct text);
     *out = solver_text(sc);
@@ -583,7 +589,8 @@ static struct making *make_with(const struct solver_context *sc, const struct cl
     make_groups(m, v);
     for (int i = 0; i < d->pl->ngroup; i++)
         if (!dfp_temps_fit(d, &d->pl->group[i]))
-            m->group[i] = (struct group_plan){.vector = -1, .tile = -1, .points = 1, .cost = m->group[i].cost};
+            m->group[i] =
+                (struct group_plan){.vector = -1, .tile = -1, .points = 1, .across = -1, .cost = m->group[i].cost};
     if (d->items) keep_temps(m);
     make_packs(m);
     return m;
@@ -660,11 +667,18 @@ static double card_ns(const struct making *m, const struct target *t)
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
     const bool was = size_costs(true); /* it is priced as if it were made for this point */
-    const struct making *m = make(sc, c, NULL);
+    struct making *m = make(sc, c, NULL);
     size_costs(was);
-    double vectors = 0;
-    for (int i = 0; i < m->d.pl->ngroup; i++) vectors += m->group[i].cost;
     const struct target *t = sc->target;
+    double vectors = 0, traffic = 0;
+    for (int i = 0; i < m->d.pl->ngroup; i++) {
+        const struct group_plan *g = &m->group[i];
+        vectors += g->cost;
+        if (!target_is_card(t)) {
+            const struct dfp_way way = {g->vector, g->tile, g->points, g->across};
+            traffic += dfp_traffic_ns(&m->d, &m->d.pl->group[i], &way);
+        }
+    }
     const double bytes = m->d.pl->bytes;
     const double rate = bytes < (double)t->l2 * t->cores ? t->l2_rate
                         : bytes < (double)t->l3          ? t->l3_rate
@@ -672,7 +686,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const double steps = (double)target_lanes(t, sizeof(float)) / t->simd; /* that a core takes for a vector */
     const double one = 0.1 * (t->fma ? 2 : 1) / t->fma_pipes * steps;      /* ns of a vector instruction, roughly */
     const double compute = target_is_card(t) ? card_ns(m, t) : one * vectors / t->cores;
-    const double cost = MAX(compute, bytes / rate) + target_step_ns(t) * m->d.pl->ngroup;
+    const double cost = MAX(MAX(compute, bytes / rate), traffic) + target_step_ns(t) * m->d.pl->ngroup;
     out[0] = (struct variant){.p = {0, 5000}, .cost = cost, .moved = packed_bytes(&m->d), .text = "usual"};
     return 1;
 }

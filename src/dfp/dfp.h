@@ -29,6 +29,7 @@ struct dfp {
     int vector;      /* shared index variable along which all statements run in lanes; -1: each statement has its own */
     int tile;        /* index variable of the register tile, -1: none */
     int64_t step;    /* between the points of the tile */
+    int across;      /* a second index variable of the tile, which has points for all of its values; -1: none */
     int points;      /* points that are printed together */
     bool blocks;     /* points and lanes form blocks that are transposed in registers */
     int point;       /* the point that is being printed */
@@ -66,6 +67,16 @@ int dfp_block_ivar(struct dfp *d, const struct print_group *g);
 /* The index variable of a register tile: one with a window in a reduction of the group, or the vector index variable
  * itself. *out_points: the most points of a tile. -1: there is none. */
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points);
+/* A second index variable of the tile, of a few values, for sums over more data than the first cache holds: what they
+ * read once for all points, they need not read again. -1: there is none, or it saves nothing. */
+int dfp_tile_across(struct dfp *d, const struct print_group *g, int tile, int points);
+
+/* traffic.c: the ns that all cores take to read what sums of a group read repeatedly, and the first cache does not
+ * hold. Their tile has `points` values of `tile`, and all of `across`; -1: none. */
+struct dfp_way {
+    int vector, tile, points, across;
+};
+double dfp_traffic_ns(struct dfp *d, const struct print_group *g, const struct dfp_way *way);
 
 /* The longest range of an index variable in which all guards of n statements that contain it hold, and all reads are
  * inside their tensors; or, if the size is known, in which each of these tests has one result. Both are sizes;

@@ -15,6 +15,11 @@ void dfp_use(struct dfp *d, int point)
     d->p.known = d->known[point];
     if (d->tile < 0) return;
     struct print_ivar *tile = &d->ivars[d->tile];
+    if (d->across >= 0) {
+        const int64_t n = d->loops->ivars.at[d->across].size, at = point % n;
+        d->ivars[d->across] = (struct print_ivar){true, NULL, at, at, at};
+        point /= (int)n;
+    }
     tile->plus = size_add(point * d->step, tile->base ? 0 : tile->low);
 }
 
