@@ -1,5 +1,7 @@
 """torchvision's regions of interest and deformable convolutions, beside functions of PyTorch: values, gradients, sizes that vary."""
 
+import math
+
 import pytest
 import sol
 import torch
@@ -12,6 +14,10 @@ SCHEMAS = (
     "bool aligned) -> Tensor",
     "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, "
     "SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor",
+    "ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio) "
+    "-> (Tensor, Tensor)",
+    "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)",
+    "ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)",
 )
 BOXES = torch.tensor(
     [[0, 1.0, 2, 9, 10], [1, 0, 0, 12.5, 7.3], [1, 3.2, 4.1, 5, 4.9], [0, 0.5, 2, 19, 16], [1, 8, 8, 7, 7]]
@@ -28,6 +34,14 @@ def operators(torchvision):
         meta = torch.library.Library("torchvision", "IMPL", "Meta")
         meta.impl("roi_align", lambda x, rois, s, h, w, *_: x.new_empty((rois.shape[0], x.shape[1], h, w)))
         meta.impl("deform_conv2d", lambda x, w, at, *_: x.new_empty((x.shape[0], w.shape[0], *at.shape[2:])))
+
+        def pooled(x, rois, channels, h, w):
+            shape = (rois.shape[0], channels, h, w)
+            return x.new_empty(shape), x.new_empty(shape, dtype=torch.int32)
+
+        meta.impl("roi_pool", lambda x, rois, s, h, w: pooled(x, rois, x.shape[1], h, w))
+        for name in ("ps_roi_align", "ps_roi_pool"):
+            meta.impl(name, lambda x, rois, s, h, w, *_: pooled(x, rois, x.shape[1] // (h * w), h, w))
     yield library
 
 
@@ -91,6 +105,88 @@ def test_roi_align_of_boxes_inside_out():
     x = torch.randn(2, 4, 12, 14)
     y = sol.optimize(Function(lambda x, b: torch.ops.torchvision.roi_align(x, b, 1.0, 2, 2, 0, True)))(x, BOXES)
     assert torch.equal(y[4], torch.zeros(4, 2, 2))
+
+
+def bins_of(start, end, count, n, closed):
+    """First and last pixel, excluded, of each bin of a box."""
+    start, end = (math.floor(abs(v) + 0.5) * (1 if v > 0 else -1) for v in (start, end))
+    step = max(end - start + closed, 1) / count
+    last = n if closed else n - 1
+    return [
+        [min(max(f + start, 0), last) for f in (math.floor(k * step), math.ceil((k + 1) * step))] for k in range(count)
+    ]
+
+
+def pools(x, rois, scale, height, width, closed, value):
+    """`value` of the pixels of each bin, [channel, pixel], and the number of the bin; 0 of no pixels."""
+    made = []
+    for box in rois.tolist():
+        x0, y0, x1, y1 = (v * scale for v in box[1:])
+        rows, columns = bins_of(y0, y1, height, x.shape[2], closed), bins_of(x0, x1, width, x.shape[3], closed)
+        seen = [[x[int(box[0]), :, a:b, c:d].flatten(1) for c, d in columns] for a, b in rows]
+        made.append([[value(s, i, j) for j, s in enumerate(row)] for i, row in enumerate(seen)])
+    return torch.stack([torch.stack([torch.stack(row, 1) for row in box], 1) for box in made])
+
+
+POOLED = torch.tensor(
+    [
+        [0, 1.0, 2, 9, 10],
+        [1, 0, 0, 12.5, 7.3],
+        [1, 3.2, 4.1, 5, 4.9],
+        [0, -7, 2, 4, 40],
+        [1, 8, 8, 7, 7],
+        [0, 50, 50, 60, 60],
+    ]
+)
+
+
+def test_roi_pool():
+    def function(x, rois):
+        return torch.ops.torchvision.roi_pool(x, rois, 0.7, 3, 2)[0]
+
+    def reference(x, rois):
+        largest = lambda s, i, j: s.gather(1, s.argmax(1)[:, None])[:, 0] if s.shape[1] else s.sum(1)  # noqa: E731
+        return pools(x, rois, 0.7, 3, 2, True, largest)
+
+    made = assert_equal(function, reference, torch.randn(2, 4, 12, 14).relu(), POOLED, vdims=True)
+    x = torch.randn(3, 4, 10, 17)
+    assert torch.equal(made(x, POOLED[:3]), reference(x, POOLED[:3]))
+    at = sol.optimize(Function(lambda x, r: torch.ops.torchvision.roi_pool(x, r, 0.7, 3, 2)))(x, POOLED)[1]
+    assert at.dtype == torch.int32 and torch.equal(at < 0, reference(torch.ones_like(x), POOLED) == 0)
+
+
+@pytest.mark.parametrize("vdims", [False, True])
+def test_ps_roi_pool(vdims):
+    def function(x, rois):
+        return torch.ops.torchvision.ps_roi_pool(x, rois, 0.7, 3, 2)[0]
+
+    def mean(s, i, j):
+        s = s[2 * i + j :: 6]
+        return s.mean(1) if s.shape[1] else s.sum(1)
+
+    def reference(x, rois):
+        return pools(x, rois, 0.7, 3, 2, False, mean)
+
+    made = assert_equal(function, reference, torch.randn(2, 12, 12, 14), POOLED, vdims=vdims)
+    x = torch.randn(2, 12, 10, 17)
+    assert error(made(x, POOLED[:3]), reference(x, POOLED[:3])) < 1e-6
+
+
+@pytest.mark.parametrize("ratio", [2, -1])
+def test_ps_roi_align(torchvision, ratio):
+    def function(x, rois):
+        return torch.ops.torchvision.ps_roi_align(x, rois, 0.7, 3, 2, ratio)[0]
+
+    def reference(x, rois):
+        y = torchvision.ops.roi_align.__globals__["_roi_align"](x, rois, 0.7, 3, 2, ratio, True)
+        y = y.view(len(rois), -1, 3, 2, 3, 2)
+        return torch.stack([y[:, :, i, j, i, j] for i in range(3) for j in range(2)], 2).view(len(rois), -1, 3, 2)
+
+    assert_equal(function, reference, torch.randn(2, 12, 12, 14), BOXES[:4], vdims=True)
+    _, channels = sol.optimize(Function(lambda x, r: torch.ops.torchvision.ps_roi_align(x, r, 0.7, 3, 2, ratio)))(
+        torch.randn(2, 12, 12, 14), BOXES[:4]
+    )
+    assert torch.equal(channels[3], torch.arange(12, dtype=torch.int32).view(2, 3, 2))
 
 
 def convolved(x, weight, offset, mask, bias, stride, padding, dilation, groups, parts):

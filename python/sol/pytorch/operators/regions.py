@@ -93,6 +93,50 @@ def _points(b: Builder, start: Value, side: Value, bins: int, count: int) -> tup
     return b.map("add", b.map("add", first, b.map("mul", bin_, step)), inside), share
 
 
+def boxes_of(b: Builder, rois: Value, scale: float) -> tuple[Value, list[Value]]:
+    """Of each box, the number of its picture, and its scaled borders x0, y0, x1, y1. They have no gradient."""
+    boxes = b.layer("stop", rois) if rois.tracked else rois
+    numbers = [b.layer("Select", boxes, axis=1, index=k) for k in range(5)]
+    return b.cast(numbers[0], torch.int64), [b.mul(v, scale) for v in numbers[1:]]
+
+
+@dataclass
+class Sampled:
+    """Points in the bins of boxes: pixels [box, bin, 2 * points] and their weights, along rows and along columns."""
+
+    picture: Value
+    rows: Neighbours
+    columns: Neighbours
+
+    def mean(self, b: Builder, x: Value, bins: Sequence[Value] = ()) -> Value:
+        """Of each bin, for pictures [picture, (bin, bin,) row, column, channel], where `bins` are numbers of the bins."""
+        y, w = self.rows.spread(b, 5, (0, 1, 2)), self.columns.spread(b, 5, (0, 3, 4))
+        picture = b.reshape(self.picture, [self.picture.shape[0], 1, 1, 1, 1])
+        read = b.layer("Index", x, picture, *bins, y.at, w.at, dims=list(range(3 + len(bins))))
+        weighted = b.map("mul", read, b.unsqueeze(b.map("mul", y.weights, w.weights), 5))
+        return b.permute(b.reduce("Sum", weighted, [2, 4]), [0, 3, 1, 2])
+
+
+def _sampled(
+    b: Builder, x: Value, rois: Value, scale: float, bins: Sequence[int], ratio: int, aligned: bool
+) -> Sampled:
+    if ratio <= 0:
+        raise Rejected(f"argument sampling_ratio={ratio} without values of the boxes")
+    picture, borders = boxes_of(b, rois, scale)
+    x0, y0, x1, y1 = (b.sub(v, 0.5 if aligned else 0.0) for v in borders)
+    axes = []
+    for start, end, count, n in ((y0, y1, bins[0], x.shape[2]), (x0, x1, bins[1], x.shape[3])):
+        side = b.sub(end, start)
+        side = side if aligned else b.map("max", side, b.scalar(1.0, side.dtype))
+        at, share = _points(b, start, side, count, ratio)
+        found = _up_to_border(b, at, n)
+        share = b.unsqueeze(share, share.ndim) if share.ndim else share
+        shape = [rois.shape[0], count, 2 * int(ratio)]
+        weights = b.reshape(b.map("mul", found.weights, share), shape)
+        axes.append(Neighbours(b.reshape(found.at, shape), weights))
+    return Sampled(picture, *axes)
+
+
 @op("torchvision.roi_align.default")
 def roi_align(
     b: Builder,
@@ -105,26 +149,32 @@ def roi_align(
     aligned: bool,
 ) -> Value:
     """The mean of points of a picture in each bin of each box. No gradient for the boxes."""
-    if sampling_ratio <= 0:
-        raise Rejected(f"argument sampling_ratio={sampling_ratio} without values of the boxes")
-    boxes = b.layer("stop", rois) if rois.tracked else rois
-    numbers = [b.layer("Select", boxes, axis=1, index=k) for k in range(5)]
-    x0, y0, x1, y1 = (b.sub(b.mul(v, spatial_scale), 0.5 if aligned else 0.0) for v in numbers[1:])
-    axes = []
-    for start, end, bins, n in ((y0, y1, pooled_height, x.shape[2]), (x0, x1, pooled_width, x.shape[3])):
-        side = b.sub(end, start)
-        side = side if aligned else b.map("max", side, b.scalar(1.0, side.dtype))
-        at, share = _points(b, start, side, bins, sampling_ratio)
-        found = _up_to_border(b, at, n)
-        share = b.unsqueeze(share, share.ndim) if share.ndim else share
-        shape = [boxes.shape[0], bins, 2 * int(sampling_ratio)]
-        weights = b.reshape(b.map("mul", found.weights, share), shape)
-        axes.append(Neighbours(b.reshape(found.at, shape), weights))
-    y, w = axes[0].spread(b, 5, (0, 1, 2)), axes[1].spread(b, 5, (0, 3, 4))
-    picture = b.reshape(b.cast(numbers[0], torch.int64), [boxes.shape[0], 1, 1, 1, 1])
-    read = b.layer("Index", b.permute(x, [0, 2, 3, 1]), picture, y.at, w.at, dims=[0, 1, 2])
-    weighted = b.map("mul", read, b.unsqueeze(b.map("mul", y.weights, w.weights), 5))
-    return b.permute(b.reduce("Sum", weighted, [2, 4]), [0, 3, 1, 2])
+    bins = (pooled_height, pooled_width)
+    return _sampled(b, x, rois, spatial_scale, bins, sampling_ratio, aligned).mean(b, b.permute(x, [0, 2, 3, 1]))
+
+
+# -- each bin reads channels of its own ("position-sensitive")
+
+
+def channels_by_bin(b: Builder, x: Value, height: int, width: int, boxes: int) -> tuple[Value, Value]:
+    """Pictures as [picture, channel, bin, bin, row, column], and which channel each bin of each box reads."""
+    n, channels, *rest = x.shape
+    shape = [channels // (height * width), height, width]
+    numbers = b.cast(b.layer("Range", n=channels, to="i64"), torch.int32)
+    return b.reshape(x, [n, *shape, *rest]), b.expand(b.reshape(numbers, [1, *shape]), [boxes, *shape])
+
+
+@op("torchvision.ps_roi_align.default")
+def ps_roi_align(
+    b: Builder, x: Value, rois: Value, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int
+) -> tuple[Value, Value]:
+    """Like roi_align."""
+    bins = (pooled_height, pooled_width)
+    found = _sampled(b, x, rois, spatial_scale, bins, sampling_ratio, True)
+    by_bin, channels = channels_by_bin(b, x, *bins, rois.shape[0])
+    row = b.const(torch.arange(bins[0]).reshape(1, -1, 1, 1, 1))
+    column = b.const(torch.arange(bins[1]).reshape(1, 1, 1, -1, 1))
+    return found.mean(b, b.permute(by_bin, [0, 2, 3, 4, 5, 1]), (row, column)), channels
 
 
 # -- deformable convolution

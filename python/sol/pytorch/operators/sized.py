@@ -140,10 +140,10 @@ def plain(call: Callable[..., Any], read: Read, func: Any, args: Any) -> tuple[A
     if func is aten.tensor_split.tensor_indices_or_sections:
         at = read(torch.Tensor.tolist, args[1])
         return (aten.tensor_split.indices if args[1].ndim else aten.tensor_split.sections), (args[0], at, *args[2:])
-    if func._schema.name == "torchvision::roi_align" and args[5] <= 0:
-        _, _, scale, height, width, _, aligned = args
-        most = read(functools.partial(most_points, scale, height, width, aligned), args[1])
-        return func, (*args[:5], Most(most), args[6])
+    if func._schema.name in ("torchvision::roi_align", "torchvision::ps_roi_align") and args[5] <= 0:
+        _, _, scale, height, width, _, *aligned = args  # ps_roi_align always is
+        most = read(functools.partial(most_points, scale, height, width, aligned != [False]), args[1])
+        return func, (*args[:5], Most(most), *aligned)
     return func, args
 
 
