@@ -370,6 +370,13 @@ def test_report_of_pictures():
     assert len(report.fixed) == 1 and not report.rules
 
 
+def test_report_of_quotients():
+    """Brackets only where Python needs them."""
+    model = nn.Sequential(nn.Conv1d(3, 4, 3, 8), nn.Conv1d(4, 4, 2, 2))
+    report = sol.dims(model, torch.randn(2, 3, 33))
+    assert report.outputs == ["out_0 [#0, 4, ((#1 - 3)//8 - 1)//2 + 1]"]
+
+
 def test_report_of_a_classifier():
     """The flattened picture decides about its size."""
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 5)).eval()

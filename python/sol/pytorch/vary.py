@@ -11,7 +11,9 @@ from typing import Any
 
 import sympy
 import torch
+from sympy.printing.precedence import PRECEDENCE
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.functions import FloorDiv
 
 from sol import _core, log
 from sol.forms import Size, at
@@ -423,12 +425,22 @@ def unknown(declared: Sequence[Any], leaves: Sequence[Any], vdims: Any, why: str
 # -- the report
 
 
+class _Quotient(sympy.Function):
+    """a // b as Python writes it, which binds like a product; PyTorch's FloorDiv always writes brackets."""
+
+    precedence = PRECEDENCE["Mul"]
+
+    def _sympystr(self, printer: sympy.StrPrinter) -> str:
+        a, b = (printer.parenthesize(v, self.precedence) for v in self.args)
+        return f"{a}//{b}"
+
+
 def shown(expr: Any, settled: Settled) -> str:
     """An expression of sizes, with #0, #1, .. for the dimensions."""
     if not isinstance(expr, sympy.Basic):
         return str(expr)
-    text = str(expr.xreplace({s: sympy.Symbol(f"#{k}") for k, s in enumerate((*settled.dims, *settled.found))}))
-    return text[1:-1] if text.startswith("((") and text.endswith("))") else text
+    dims = {s: sympy.Symbol(f"#{k}") for k, s in enumerate((*settled.dims, *settled.found))}
+    return str(expr.xreplace(dims).replace(FloorDiv, _Quotient))
 
 
 @dataclass(repr=False)
