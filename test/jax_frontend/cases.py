@@ -246,3 +246,74 @@ def _steps(x: Any, y: Any) -> Any:
 
 _steps.defjvp(lambda p, t: (_steps(*p), t[0] + p[0] * t[1]))
 case("custom_jvp", lambda x, y: jnp.tanh(_steps(x, y)) * y, real(5), real(5, low=0.5))
+
+
+def _symmetric(x: Any) -> Any:
+    """A positive definite matrix."""
+    return x @ x.mT + jnp.eye(x.shape[-1])
+
+
+def _dominant(x: Any) -> Any:
+    """A matrix that is far from singular."""
+    return x + 9 * jnp.eye(x.shape[-1])
+
+
+for _name, _function in {
+    "solve": lambda a, y: jnp.linalg.solve(_dominant(a), y),
+    "inv": lambda a, y: jnp.linalg.inv(_dominant(a)),
+    "det": lambda a, y: jnp.linalg.det(a),
+    "slogdet": lambda a, y: jnp.linalg.slogdet(a),
+    "cholesky": lambda a, y: jnp.linalg.cholesky(_symmetric(a)),
+    "cholesky of no such matrix": lambda a, y: jnp.isnan(jnp.linalg.cholesky(-_symmetric(a))),
+    "qr": lambda a, y: jnp.linalg.qr(y),
+    "svd": lambda a, y: jnp.linalg.svd(a, compute_uv=False),
+    "pinv": lambda a, y: jnp.linalg.pinv(y),
+    "eigh": lambda a, y: jnp.linalg.eigh(_symmetric(a))[0],
+    "lu": lambda a, y: lax.linalg.lu(y),
+    "triangular": lambda a, y: lax.linalg.triangular_solve(_dominant(a), y, left_side=True, transpose_a=True),
+    "triangular on the right": lambda a, y: lax.linalg.triangular_solve(_dominant(a), y.mT, lower=True),
+    "lstsq": lambda a, y: jnp.linalg.lstsq(_dominant(a[0]), y[0])[0],
+}.items():
+    case(f"linalg.{_name}", _function, real(2, 4, 4), real(2, 4, 3))
+
+
+def _random_in_a_scan(x: Any) -> Any:
+    """A key for each step; what it gives does not depend on the step before."""
+
+    def step(h: Any, key: Any) -> Any:
+        h = jnp.where(jax.random.bernoulli(key, 0.7, h.shape), jnp.tanh(h + x), 0)
+        return h, jnp.sort(h)
+
+    return lax.scan(step, x, jax.random.split(jax.random.key(1), 5))
+
+
+def _key_in_a_scan(x: Any) -> Any:
+    """A key that each step splits."""
+
+    def step(carry: Any, _: Any) -> Any:
+        h, key = carry
+        key, own = jax.random.split(key)
+        return (jnp.tanh(h + jax.random.uniform(own, h.shape)), key), None
+
+    return lax.scan(step, (x, jax.random.key(1)), None, length=4)[0][0]
+
+
+def _rows_in_a_scan(table: Any, i: Any) -> Any:
+    """Rows of a table, read at positions that are known ahead of the loop, and an inner loop that is, too."""
+
+    def step(h: Any, at: Any) -> Any:
+        rows, end = lax.scan(lambda c, v: (c * 0.5 + v, c), jnp.zeros(3), table[at])
+        return jnp.tanh(h + rows + end.sum(0)), h
+
+    return lax.scan(step, jnp.zeros(3), i)
+
+
+case("random bits in a scan", _random_in_a_scan, real(4))
+case("a key in a scan", _key_in_a_scan, real(4))
+case("rows of a table in a scan", _rows_in_a_scan, real(6, 3), whole(5, 4))
+case(
+    "a scan in a scan",
+    lambda x: lax.scan(lambda h, r: lax.scan(lambda c, v: (jnp.tanh(c + v), c), h, r), x[0, 0], x),
+    real(4, 5, 3),
+)
+case("keys", lambda x: x + jax.random.normal(jax.random.split(jax.random.key(2), 9)[3:5][1], x.shape), real(3))

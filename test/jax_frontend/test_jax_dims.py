@@ -137,6 +137,31 @@ def test_steps_of_a_scan_vary(net: Any) -> None:
     assert len(compiled(f)) == 2
 
 
+def test_steps_vary_where_a_body_has_more() -> None:
+    """What is no part of the notation, but does not depend on the step before, is computed ahead of the loop."""
+    table = real(9, 4)
+
+    def recurrent(w: Any, i: Any) -> Any:
+        keys = jax.random.split(jax.random.key(3), i.shape[0])
+
+        def step(h: Any, now: Any) -> Any:
+            at, key = now
+            h = jnp.tanh(h @ w + table[at]) * jax.random.bernoulli(key, 0.8, h.shape)
+            return h, h
+
+        return jax.lax.scan(step, jnp.zeros((2, 4)), (i, keys))[1]
+
+    def ids(n: int) -> Any:
+        return jnp.asarray(RNG.integers(0, 9, (n, 2)))
+
+    w = {"w": real(4, 4)}
+    plain = lambda p, i: recurrent(p["w"], i)  # noqa: E731
+    f = sol.optimize(plain, w, ids(6), vdims=True)
+    for n in (6, 1, 13):
+        agrees(plain, f, w, ids(n))
+    assert len(compiled(f)) == 2
+
+
 def test_scan_of_many_steps() -> None:
     """More than are unrolled, and no list that says how many."""
 

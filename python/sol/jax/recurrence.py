@@ -2,17 +2,20 @@
 
 Every array that the body computes is a tensor of the layer with the step, index variable T, in front. What the body has of the step
 before is read at T-1, or T+1 where the scan runs backwards. So the number of steps may vary, and does not change the size of the
-program. Operations that only move elements, such as a slice, become indices of those that read them.
+program. Operations that only move elements, such as a slice, become indices of those that read them. What the notation cannot say, such
+as random bits, is computed ahead of the loop for all steps, if it does not depend on the step before.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -21,6 +24,7 @@ from jax.extend import core as jex
 from sol import forms
 
 from .builder import Builder, Value, sol_name
+from .equations import alone, of_keys
 from .operators.maths import BITS, COMPARED, SAME
 from .operators.reduce import OVER
 from .operators.table import Rejected
@@ -34,11 +38,41 @@ MOST_VARIABLES = 24  # of one layer; some more are needed for gradients
 _LETTERS = "ABCDEFGHIJKLMNOPQRSUVWXYZ"  # T is the step
 
 
-class Piece:
-    """An array of the body. `plain`: the tensor that holds it; None: it is read from others."""
+class Around(Protocol):
+    """The translation that a scan is in."""
 
-    def __init__(self, shape: Sequence[Any], dtype: str, read: Read, plain: str | None = None) -> None:
-        self.shape, self.dtype, self.read, self.plain = tuple(shape), dtype, read, plain
+    b: Builder
+    tracked: bool  # whether gradients are wanted
+
+    def sized(self, x: Any) -> Any:
+        """A size of the jaxpr as one of the graph."""
+
+    def type_of(self, aval: Any) -> tuple[tuple[Any, ...], str]:
+        """The shape and SOL's name of the type of an array."""
+
+    def constant(self, value: Any) -> Value:
+        """An array that the function brings with it."""
+
+    def python(self, function: Callable[..., Any], operands: Sequence[Value], avals: Sequence[Any]) -> list[Value]:
+        """A function of JAX on values of the graph, which have these types."""
+
+
+@dataclass
+class Ahead:
+    """An array that does not depend on the step before, as a value of the graph. `steps`: one array for each step."""
+
+    value: Callable[[], Value]
+    steps: bool
+
+
+class Piece:
+    """An array of the body. `plain`: the tensor that holds it; None: it is read from others. `ahead`: None if it depends on the step
+    before."""
+
+    def __init__(
+        self, shape: Sequence[Any], dtype: str, read: Read, plain: str | None = None, ahead: Ahead | None = None
+    ) -> None:
+        self.shape, self.dtype, self.read, self.plain, self.ahead = tuple(shape), dtype, read, plain, ahead
 
     def at(self, index: Index) -> str:
         """An element. A number without dimensions is read where others have some."""
@@ -58,16 +92,13 @@ def _number(value: Any, dtype: str) -> str:
 
 
 class Body:
-    """Writes the statements of a body.
+    """Writes the statements of a body. `length`: the number of steps, as the jaxpr has it."""
 
-    sized    a size of the jaxpr as one of the graph
-    held     an array that the function brings with it, as a value of the graph
-    tracked  whether gradients are wanted
-    """
-
-    def __init__(self, b: Builder, sized: Callable[[Any], Any], held: Callable[[Any], Value], tracked: bool) -> None:
-        self.b, self.sized, self._held, self.tracked = b, sized, held, tracked
-        self.given: list[Value] = []  # what the body reads besides the operands of the scan
+    def __init__(self, around: Around, length: Any) -> None:
+        self.around, self.b, self.length = around, around.b, length
+        self.given: list[
+            tuple[Value, bool]
+        ] = []  # what the body reads besides the operands of the scan; one for each step?
         self.statements: list[str] = []
         self.tensors: dict[str, Piece] = {}  # by name, in the order of the statements
         self._variables: dict[tuple[Any, int], str] = {}
@@ -121,30 +152,64 @@ class Body:
             return self.literal(np.asarray(v.val, v.aval.dtype)) if isinstance(v, jex.Literal) else env[v]
 
         for e in jaxpr.eqns:
-            out = [(self.sized(tuple(v.aval.shape)), sol_name(v.aval.dtype)) for v in e.outvars]
-            env.update(zip(e.outvars, self._equation(e, [read(v) for v in e.invars], out), strict=True))
+            env.update(zip(e.outvars, self._equation(e, [read(v) for v in e.invars]), strict=True))
         return [read(v) for v in jaxpr.outvars]
 
     def literal(self, value: np.ndarray[Any, Any]) -> Piece:
         """A number of the jaxpr."""
         dtype = sol_name(value.dtype)
         text = _number(value.reshape(())[()], dtype)
-        return Piece(value.shape, dtype, lambda index: text)
+        return Piece(value.shape, dtype, lambda index: text, ahead=Ahead(lambda: self.b.const(value), False))
 
     def constant(self, value: Any) -> Piece:
         """An array that does not depend on the step."""
-        return self.literal(np.asarray(value)) if np.size(value) == 1 else self.outside(self._held(value))
+        return self.literal(np.asarray(value)) if np.size(value) == 1 else self.outside(self.around.constant(value))
 
-    def outside(self, x: Value) -> Piece:
-        """A value of the graph."""
+    def outside(self, x: Value, steps: bool = False) -> Piece:
+        """A value of the graph, or its part for each step."""
         name = f"k{len(self.given)}"
-        self.given.append(x)
-        return Piece(x.shape, x.dtype, lambda index: f"{name}[{' '.join(index)}]")
+        self.given.append((x, steps))
+        return Piece(
+            x.shape[steps:],
+            x.dtype,
+            lambda index: f"{name}[{' '.join([*['T'] * steps, *index])}]",
+            ahead=Ahead(lambda: x, steps),
+        )
 
-    def _equation(self, e: Any, xs: list[Piece], out: list[tuple[Any, str]]) -> list[Piece]:
+    def _equation(self, e: Any, xs: list[Piece]) -> list[Piece]:
+        out = [self.around.type_of(v.aval) for v in e.outvars]
+        free = all(x.ahead for x in xs)
+        values = functools.cache(lambda: self._computed_ahead(e, xs))
+        steps = any(x.ahead and x.ahead.steps for x in xs)
+        try:
+            made = self._written(e, xs, out)
+        except Rejected:
+            if not free:
+                raise
+            return [self.outside(x, steps) for x in values()]
+        for k, y in enumerate(made):
+            if free and y.ahead is None:
+                y.ahead = Ahead(lambda k=k: values()[k], steps)  # type: ignore[misc]
+        return made
+
+    def _computed_ahead(self, e: Any, xs: list[Piece]) -> list[Value]:
+        """The results of an equation for all steps."""
+        variables, function = alone(e)
+        of = {v: x.ahead for v, x in zip(e.invars, xs, strict=True) if not isinstance(v, jex.Literal)}
+        steps = [bool(a and a.steps) for a in of.values()]
+        shapes = [((self.length,) if s else ()) + tuple(v.aval.shape) for v, s in zip(variables, steps, strict=True)]
+        avals = [jax.ShapeDtypeStruct(n, v.aval.dtype) for v, n in zip(variables, shapes, strict=True)]
+        if any(steps):
+            function = jax.vmap(function, in_axes=tuple(0 if s else None for s in steps))
+        return self.around.python(function, [a.value() for a in of.values() if a], avals)
+
+    def _written(self, e: Any, xs: list[Piece], out: list[tuple[Any, str]]) -> list[Piece]:
+        """The results of an equation in the notation."""
         name, p = e.primitive.name, e.params
         if name in KEPT:
             return xs
+        if any(of_keys(v.aval) for v in (*e.invars, *e.outvars)):
+            raise Rejected(name)
         if name in INLINED:
             return self._inlined(p.get("jaxpr") or p["call_jaxpr"], xs)
         if name in ("custom_jvp_call", "custom_vjp_call"):
@@ -154,10 +219,10 @@ class Body:
             return [_slice(xs[0], p["axis"], end - n, s) for end, n, (s, _) in zip(ends, p["sizes"], out, strict=True)]
         (shape, dtype), *_ = out
         if name == "dim_as_value":
-            return [self.outside(self.b.scalar(self.sized(p["dim"]), dtype))]
+            return [self.outside(self.b.scalar(self.around.sized(p["dim"]), dtype))]
         moved = _MOVED.get(name)
         if moved is not None:
-            return [moved(self, {k: self.sized(v) for k, v in p.items()}, xs, shape)]
+            return [moved(self, {k: self.around.sized(v) for k, v in p.items()}, xs, shape)]
         value = self._value(name, p, xs)
         return [self.made(shape, dtype, value)]
 
@@ -171,7 +236,7 @@ class Body:
         about = getattr(inner, "jaxpr", inner).debug_info
         if _is_relu(str(about.func_src_info)):
             return [self.made(*out[0], lambda index: f"relu({xs[0].at(index)})")]
-        if self.tracked:
+        if self.around.tracked:
             raise Rejected(f"{about.func_name}, a function with a derivative of its own")
         return self._inlined(inner, xs)
 
@@ -395,7 +460,7 @@ class Recurrence:
 
     def layer(self) -> list[Value]:
         """The last carry, and the rows of all steps."""
-        n = self.body.sized(self.p["length"])
+        n = self.body.around.sized(self.p["length"])
         made = self.body.walk(self.p["jaxpr"].jaxpr, *self._arguments())
         taken: set[str] = set()
         carried = [self._named(y, taken) for y in made[: self.ncarry]]
@@ -410,11 +475,12 @@ class Recurrence:
         if len(self.operands) == self.nconst + self.ncarry:  # no list says how many steps there are
             self.operands.append(self.b.layer("Range", n=n, to="i64"))
             self.head.append("n[T]")
-        for i, given in enumerate(self.body.given):
-            (index,) = self.body.variables(given.shape)
-            self.head.append(f"k{i}[{' '.join(index)}]")
+        for i, (given, steps) in enumerate(self.body.given):
+            (index,) = self.body.variables(given.shape[steps:])
+            self.head.append(f"k{i}[{' '.join([*['T'] * steps, *index])}]")
         text = self._text(carried, ends, rows)
-        return self.b.layers("Row", *self.operands, *self.body.given, outputs=len(ends) + len(rows), text=text)
+        more = [given for given, _ in self.body.given]
+        return self.b.layers("Row", *self.operands, *more, outputs=len(ends) + len(rows), text=text)
 
     def _arguments(self) -> tuple[list[Piece], list[Piece]]:
         """The arguments of the body's jaxpr."""
@@ -438,7 +504,10 @@ class Recurrence:
         def carry(index: Index) -> str:
             return f"@{i - self.nconst}[{' '.join([self.before, *index])}]:x{i}[{' '.join(index)}]"
 
-        return Piece(shape, dtype, const if i < self.nconst else row if i >= self.nconst + self.ncarry else carry)
+        if self.nconst <= i < self.nconst + self.ncarry:
+            return Piece(shape, dtype, carry)
+        steps = i >= self.nconst
+        return Piece(shape, dtype, row if steps else const, ahead=Ahead(lambda: self.operands[i], steps))
 
     def _named(self, y: Piece, used: set[str]) -> str:
         """The tensor that holds a result, which no other result is."""

@@ -6,27 +6,26 @@ All equations that SOL cannot translate are found in one pass: a tensor of the r
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src import source_info_util
 from jax.extend import core as jex
 
 from sol import _core, forms
 from sol.parsed import REAL, Problem
 
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
+from .equations import alone, line, moves_keys, of_keys, physical
 from .operators import ROWS, Rejected
 from .outside import registered, row_is_own
 from .recurrence import Body, Recurrence
 from .vary import evaluated
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_lin")
-CUSTOM = ("custom_jvp_call", "custom_vjp_call")
+CUSTOM = ("custom_jvp_call", "custom_vjp_call", "custom_linear_solve")
 LOOPED = 4  # steps from which on a scan is a loop, if its body can be one
 LARGE = 256  # elements: constants of the function that are larger are parameters
 
@@ -52,10 +51,11 @@ class Translation:
         self.problems: list[Problem] = []
         self.constants: list[Any] = []
         self.held: list[Value] = []
+        self._where = ""  # the line of the user's function
 
     def translate(self, closed: Any, args: list[Value]) -> Translated:
         """The function of a closed jaxpr on these arguments."""
-        outputs = self.walk(closed.jaxpr, [self._constant(c) for c in closed.consts], args)
+        outputs = self.walk(closed.jaxpr, [self.constant(c) for c in closed.consts], args)
         return Translated(outputs, self.problems, self.constants, self.held)
 
     def sized(self, x: Any) -> Any:
@@ -68,10 +68,10 @@ class Translation:
 
     def type_of(self, aval: Any) -> tuple[tuple[Any, ...], str]:
         """The shape and SOL's name of the type of an array, or of the bits of keys."""
-        a = _physical(aval)
+        a = physical(aval)
         return self.sized(tuple(a.shape)), sol_name(a.dtype)
 
-    def _constant(self, value: Any) -> Value:
+    def constant(self, value: Any) -> Value:
         """Large constants are parameters, so that code and cache do not hold them."""
         array = np.asarray(_data(value))
         if array.size <= LARGE or array.dtype.kind != "f":
@@ -95,29 +95,46 @@ class Translation:
         return [read(v) for v in jaxpr.outvars]
 
     def _equation(self, e: Any, read: Callable[[Any], Value]) -> list[Value]:
-        b, name = self.b, e.primitive.name
-        where = _line(e)
+        name, before = e.primitive.name, self._where
+        self._where = line(e) or before  # functions of JAX are in no line of the user's
         try:
             expected = [self.type_of(v.aval) for v in e.outvars]
-            operands = [read(v) for v in e.invars]
-            made = self._higher(e, operands)
-            if made is None:
-                row = ROWS.find(name, registered)
-                if row is None:
-                    raise Rejected("SOL has no row for this primitive")
-                b.kind, b.name, b.where, b.out = name, name, where, expected
-                params = {k: self.sized(v) for k, v in e.params.items()} if self.sizes else e.params
-                made = row(b, params, *operands)
-            made = made if isinstance(made, list) else [made]
-            for v, (shape, dtype) in zip(made, expected, strict=True):
-                if (v.shape != shape or v.dtype != dtype) and not row_is_own(ROWS.get(name)):
-                    raise Rejected(f"expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}")
-                if v.shape != shape or v.dtype != dtype:
-                    raise _core.InternalError(f"{name}: expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}")
-            return made
+            made = self._results(e, expected, [read(v) for v in e.invars])
+            return made if self._as_expected(e, made, expected) else [self._stand_in(v.aval) for v in e.outvars]
         except (Rejected, forms.Varies, _core.UnsupportedError, _core.InvalidError) as problem:
-            self.problems.append(Problem(name, str(problem), f"({where})" if where else ""))
+            self.problems.append(Problem(name, str(problem), f"({self._where})" if self._where else ""))
             return [self._stand_in(v.aval) for v in e.outvars]
+        finally:
+            self._where = before
+
+    def _results(self, e: Any, expected: list[tuple[Any, str]], operands: list[Value]) -> list[Value]:
+        """What an equation computes; `expected`: its results' shapes and types."""
+        b, name = self.b, e.primitive.name
+        made: Any = self._higher(e, operands)
+        if made is None and moves_keys(e):
+            made = self._on_bits(e, operands)
+        if made is None:
+            row = ROWS.find(name, registered)
+            if row is None:
+                raise Rejected("SOL has no row for this primitive")
+            b.kind, b.name, b.where, b.out = name, name, self._where, expected
+            params = {k: self.sized(v) for k, v in e.params.items()} if self.sizes else e.params
+            made = row(b, params, *operands)
+        return made if isinstance(made, list) else [made]
+
+    def _as_expected(self, e: Any, made: list[Value], expected: list[tuple[Any, str]]) -> bool:
+        """Whether results have their shapes and types. False: a stand-in has led to others."""
+        name = e.primitive.name
+        for v, (shape, dtype) in zip(made, expected, strict=True):
+            if v.shape == shape and v.dtype == dtype:
+                continue
+            if self.problems:
+                return False
+            text = f"expected {dtype}{list(shape)}, got {v.dtype}{list(v.shape)}"
+            if row_is_own(ROWS.get(name)):
+                raise _core.InternalError(f"{name}: {text}")
+            raise Rejected(text)
+        return True
 
     def _stand_in(self, aval: Any) -> Value:
         """A tensor in place of a result that there is not."""
@@ -147,31 +164,41 @@ class Translation:
 
     def _call(self, jaxpr: Any, operands: Sequence[Value]) -> list[Value]:
         if hasattr(jaxpr, "jaxpr"):
-            return self.walk(jaxpr.jaxpr, [self._constant(c) for c in jaxpr.consts], operands)
+            return self.walk(jaxpr.jaxpr, [self.constant(c) for c in jaxpr.consts], operands)
         return self.walk(jaxpr, [], operands)
 
-    def _python(self, function: Callable[..., Any], operands: Sequence[Value], avals: Sequence[Any]) -> list[Value]:
-        """A function of JAX on values of the graph."""
+    def python(self, function: Callable[..., Any], operands: Sequence[Value], avals: Sequence[Any]) -> list[Value]:
+        """A function of JAX on values of the graph, which have these types."""
         specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
         return self._call(jax.make_jaxpr(function)(*specs), operands)
 
+    def _on_bits(self, e: Any, operands: list[Value]) -> list[Value]:
+        """An equation that moves keys, on their bits, which are a dimension behind the others."""
+        axes = [-1 if of_keys(v.aval) else None for v in e.invars]
+        function = jax.vmap(lambda *xs: e.primitive.bind(*xs, **e.params), in_axes=axes, out_axes=-1)
+        return self.python(function, operands, [physical(v.aval) for v in e.invars])
+
     def _custom(self, e: Any, operands: list[Value]) -> list[Value]:
         """A function with a derivative of its own. JAX derives its gradient, and layer Graft takes that as SOL's."""
-        made = self._call(e.params.get("call_jaxpr") or e.params["fun_jaxpr"], operands)
+        made = self._plain(e.params, operands)
         variables = {v: x for v, x in zip(e.invars, operands, strict=True) if not isinstance(v, jex.Literal)}
         real = [i for i, x in enumerate(variables.values()) if x.real]
         if not self.tracked or not real:
             return made
         return [self._grafted(e, variables, real, k) if y.real else y for k, y in enumerate(made)]
 
+    def _plain(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
+        """What such a function computes. A linear system has functions that multiply and solve, each with constants of its own."""
+        if "jaxprs" not in p:
+            return self._call(p.get("call_jaxpr") or p["fun_jaxpr"], operands)
+        counts = p["const_lengths"]
+        first = counts.matvec + counts.vecmat
+        return self._call(p["jaxprs"].solve, [*operands[first : first + counts.solve], *operands[sum(counts) :]])
+
     def _grafted(self, e: Any, variables: dict[Any, Value], real: list[int], k: int) -> Value:
         """Result k with the gradient that it alone would give the operands."""
         b = self.b
-        inner = e.params.get("call_jaxpr") or e.params["fun_jaxpr"]
-        about = getattr(inner, "jaxpr", inner).debug_info.with_unknown_names()
-        function = jex.jaxpr_as_fun(
-            jex.ClosedJaxpr(jex.Jaxpr((), list(variables), e.outvars, [e], debug_info=about), ())
-        )
+        _, function = alone(e)
 
         def gradients(mark: Any, *xs: Any) -> Any:
             def result(*own: Any) -> Any:
@@ -187,7 +214,7 @@ class Translation:
         marker = b.fill(0, self.sized(aval.shape), sol_name(aval.dtype))
         self.tracked = False  # nothing is differentiated twice
         try:
-            made, *found = self._python(gradients, [marker, *operands], [aval, *(v.aval for v in variables)])
+            made, *found = self.python(gradients, [marker, *operands], [aval, *(v.aval for v in variables)])
         finally:
             self.tracked = True
         made = b.layer("stop", made)
@@ -199,7 +226,7 @@ class Translation:
         n, nconst, ncarry = self.sized(p["length"]), p["num_consts"], p["num_carry"]
         if forms.varies(n) or n >= LOOPED:
             try:
-                return Recurrence(self.b, Body(self.b, self.sized, self._constant, self.tracked), p, operands).layer()
+                return Recurrence(self.b, Body(self, p["length"]), p, operands).layer()
             except Rejected as problem:
                 if forms.varies(n):
                     raise Rejected(f"a scan of {n} steps, which SOL unrolls, because its body has {problem}") from None
@@ -263,33 +290,9 @@ class Translation:
         function = expanded(e)
         if function is None:
             return operands[:1]  # a key is its bits
-        avals = [_physical(v.aval) for v in e.invars]
-        return self._python(function, operands, avals)
+        return self.python(function, operands, [physical(v.aval) for v in e.invars])
 
 
 def _data(value: Any) -> Any:
     """An array without the type of keys."""
-    dtype = getattr(value, "dtype", None)
-    return (
-        jax.random.key_data(value) if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else value
-    )
-
-
-def _physical(aval: Any) -> Any:
-    """The type of an array, or of the bits of keys."""
-    if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        return aval
-    bits = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
-    return jax.ShapeDtypeStruct(bits.shape, bits.dtype)
-
-
-with contextlib.suppress(Exception):
-    source_info_util.register_exclusion(os.path.dirname(__file__))  # frames of SOL are not the user's
-
-
-def _line(e: Any) -> str:
-    """Where the user's function calls a primitive. JAX has no public name for that, so an older or newer one may say nothing."""
-    with contextlib.suppress(Exception):
-        frame = source_info_util.user_frame(e.source_info.traceback)
-        return f"{frame.file_name}:{frame.start_line}" if frame else ""
-    return ""
+    return jax.random.key_data(value) if hasattr(value, "dtype") and of_keys(value) else value
