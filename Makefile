@@ -11,7 +11,8 @@ TENSORFLOW := .venv-tensorflow/bin/python -m pytest -n auto --maxprocesses 2 tes
 CUDA := $(CURDIR)/build/test/libcuda_double.so
 VE = ve.libveo=$(CURDIR)/build/test/ve/libveo.so.1,ve.libveda=$(wildcard $(CURDIR)/.venv-ve/lib/python3*/site-packages/veda/lib64/libveda.so.2),ve.compiler=cc
 OPENCL := OCL_ICD_VENDORS=$(CURDIR)/.venv-opencl/vendors
-ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
+# LLVM, in an OpenCL implementation, replaces the signal stack of a thread that ASan would free
+ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1:use_sigaltstack=0
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "context.h"
 #include "device/device.h"
@@ -93,6 +94,55 @@ static void plugins_add_types(void **state)
     assert_string_equal(sol_error(ctx), "device absent: it is not there: no board 'mine'; code for it can be made");
 }
 
+/* What a compiler says begins at its first error, and is cut behind a whole line, or a whole word. */
+static void long_logs_are_cut(void **state)
+{
+    static const char line[] = "x.cl:8:1: error: a line of forty characters";
+    struct sol_failure why = failure_new();
+    struct sol_blob log = {.size = sizeof log};
+    char *said = strdup("x.cl:7:2: warning: not this\n"), *end;
+    (void)state;
+    said = realloc(said, 5000);
+    for (int i = 0; i < 50; i++) strcat(strcat(said, line), "\n");
+    assert_int_equal(failure_rejected(&why, "cc", said, &log), SOL_ERR_COMPILER);
+    assert_ptr_equal(log.data, said); /* all of it is kept */
+    assert_memory_equal(why.text, "cc: x.cl:8:1: error", 19);
+    end = why.text + strlen(why.text);
+    assert_true(end - why.text < (int)sizeof why.text && end - why.text > (int)sizeof why.text - 60);
+    assert_memory_equal(end - 2 - sizeof line, line, sizeof line - 1);
+    assert_string_equal(end - 3, "\n..");
+    for (int i = 0; i < 2000; i++) said[i] = "error: letters "[i % 15];
+    said[2000] = 0;
+    failure_rejected(&why, "cc", said, NULL); /* frees it */
+    end = why.text + strlen(why.text);
+    assert_true(strstr(end - 10, "letters ..") || strstr(end - 10, "error: ..")); /* no part of a word */
+    failure_rejected(&why, "cc", strdup("error: short\n"), NULL);
+    assert_string_equal(why.text, "cc: error: short");
+    failure_rejected(&why, "cc", NULL, NULL);
+    assert_string_equal(why.text, "cc: out of memory");
+}
+
+/* Who lists devices gets those of other drivers, and does not wait again before the driver has come back. */
+static void a_driver_hangs(void **state)
+{
+    (void)state;
+    assert_int_equal(sol_config_set(ctx, "device::plugins", plugin_path), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "device::options", "absent.hang=2500"), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "device::timeout", "1"), SOL_OK);
+    const int64_t start = clock_ns();
+    const struct seen s = list();
+    assert_true(s.there >= 1);
+    assert_non_null(strstr(s.text, "absent:0  [] its driver hangs: the count of its devices has not ended yet"));
+    assert_int_equal(sol_device_select(ctx, "absent"), SOL_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sol_error(ctx), "its driver hangs: the count of its devices has not ended yet"));
+    assert_non_null(strstr(list().text, "absent:0  [] its driver hangs"));
+    assert_true(clock_ns() - start < 2500000000);
+    assert_int_equal(sol_config_set(ctx, "device::options", ""), SOL_OK);
+    while (strstr(list().text, "its driver hangs")) usleep(10000);
+    assert_non_null(strstr(list().text, "no board ''; code for it can be made|"));
+    assert_int_equal(sol_config_set(ctx, "device::timeout", "0"), SOL_OK);
+}
+
 /* The exit status of sol-device-test, whose output must contain `text`. */
 static int checker(const char *arguments, const char *text)
 {
@@ -121,6 +171,8 @@ int main(void)
         cmocka_unit_test(the_processor_is_a_device),
         cmocka_unit_test(a_device_that_is_not_there_is_rejected),
         cmocka_unit_test(plugins_add_types),
+        cmocka_unit_test(long_logs_are_cut),
+        cmocka_unit_test(a_driver_hangs),
         cmocka_unit_test(the_checker_checks_something),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);

@@ -65,17 +65,16 @@ static sol_status read_host_type(struct deploy *d, const char *name)
 }
 
 /* The key `nvidia::cc` is the option nvidia.cc of the device type. */
-static sol_status read_info(struct deploy *d, const struct devices *all)
+static sol_status read_info(struct deploy *d, struct devices *all)
 {
     const struct sol_device_type *type = d->there.type;
     struct sol_ctx *ctx = d->ctx;
-    const struct sol_host *host = devices_host(all);
+    const int64_t limit_ns = devices_limit(ctx);
     const char *cc = d->keys.nvidia, *old = arena_strdup(d->arena, ctx_config(ctx, "device::options"));
     struct sol_failure why = failure_new();
-    const bool here = !*cc && devices_count(all, type, &why) > 0;
-    d->there.info = (struct sol_device_info){.size = sizeof d->there.info, .type = type->name, .index = here ? 0 : -1};
+    const bool here = !*cc && devices_count(all, type, limit_ns, &why) > 0;
     if (*cc) TRY(sol_config_set(ctx, "device::options", arena_printf(d->arena, "%s,%s.cc=%s", old, type->name, cc)));
-    const sol_status status = type->info(type, host, d->there.info.index, &d->there.info, &why);
+    const sol_status status = devices_info(all, type, here ? 0 : -1, limit_ns, &d->there.info, &why);
     if (*cc) TRY(sol_config_set(ctx, "device::options", old));
     return status ? failure_report(ctx, status, &why) : SOL_OK;
 }

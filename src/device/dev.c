@@ -66,12 +66,12 @@ static bool close_all(struct sol_ctx *ctx, void *part)
     return closed;
 }
 
-static struct dev *make_dev(const struct devices *d, const struct sol_device_type *type, int index)
+static struct dev *make_dev(struct devices *d, const struct sol_device_type *type, int index)
 {
     struct sol_ctx *ctx = host_ctx(devices_host(d));
     struct dev *dev = ctx_try(ctx, sizeof *dev);
     if (!dev) return NULL;
-    *dev = (struct dev){.ctx = ctx, .type = type, .host = devices_host(d), .index = index, .forks = rt_forks()};
+    *dev = (struct dev){.ctx = ctx, .driver = devices_driver(d, type), .index = index, .forks = rt_forks()};
     snprintf(dev->name, sizeof dev->name, "%.64s:%d", type->name, index);
     lock_init(&dev->lock);
     lock_init(&dev->opening);
@@ -100,7 +100,8 @@ sol_status dev_get(struct sol_ctx *ctx, const struct sol_device_type *type, int 
     struct opened *o = ctx_part(ctx, &kind);
     if (!o) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: device %s:%d", type->name, index);
     lock_take(&o->lock, NULL, NULL);
-    for (dev = o->devs; dev && (dev->type != type || dev->index != index || dev->forks != rt_forks());) dev = dev->next;
+    for (dev = o->devs; dev && (dev->driver.type != type || dev->index != index || dev->forks != rt_forks());)
+        dev = dev->next;
     if (!dev && (dev = make_dev(d, type, index))) {
         dev->next = o->devs;
         o->devs = dev;
@@ -115,14 +116,12 @@ sol_status dev_get(struct sol_ctx *ctx, const struct sol_device_type *type, int 
 
 const struct sol_device_type *dev_type(const struct dev *dev)
 {
-    return dev->type;
+    return dev->driver.type;
 }
 
 int64_t dev_limit(const struct dev *dev)
 {
-    enum { MOST = 1000000000 };
-    const long long seconds = atoll(ctx_config(dev->ctx, "device::timeout"));
-    return MAX(0, MIN(seconds, MOST)) * NS_PER_SECOND;
+    return devices_limit(dev->ctx);
 }
 
 const char *dev_name(const struct dev *dev)
@@ -153,9 +152,11 @@ sol_status dev_load(struct dev *dev, const struct sol_blob *blob, struct sol_cod
 sol_status dev_info(struct dev *dev, struct sol_device_info *out_info)
 {
     struct sol_failure why = failure_new();
-    *out_info = (struct sol_device_info){.size = sizeof *out_info, .type = dev->type->name, .index = dev->index};
-    const sol_status status = dev->type->info(dev->type, dev->host, dev->index, out_info, &why);
-    return status ? failure_report(dev->ctx, status, &why) : SOL_OK;
+    *out_info = (struct sol_device_info){.size = sizeof *out_info, .type = dev->driver.type->name, .index = dev->index};
+    const sol_status status = driver_info(&dev->driver, dev_limit(dev), dev->index, out_info, &why);
+    if (!status) return SOL_OK;
+    failure_report(dev->ctx, status, &why);
+    return ctx_where(dev->ctx, status, "device %s: ", dev->name);
 }
 
 sol_status device_compile(const struct sol_device_type *type, const struct sol_host *host, struct arena *a,
@@ -179,7 +180,7 @@ sol_status device_compile(const struct sol_device_type *type, const struct sol_h
 sol_status dev_compile(struct dev *dev, struct arena *a, const struct sol_code_text *text, const void **out_data,
                        size_t *out_bytes)
 {
-    return device_compile(dev->type, dev->host, a, text, out_data, out_bytes);
+    return device_compile(dev->driver.type, dev->driver.host, a, text, out_data, out_bytes);
 }
 
 sol_status dev_find(struct dev *dev, struct sol_code *code, const char *function, void **out_kernel)
@@ -204,20 +205,17 @@ struct dev_counts dev_counts(struct dev *dev)
     return counts;
 }
 
+const char *dev_stuck(struct dev *dev)
+{
+    return helpers_stuck(dev->driver.helpers, &dev->driver.stuck);
+}
+
 bool dev_hangs(struct dev *dev)
 {
     lock_take(&dev->lock, NULL, NULL);
-    const bool hangs = dev->nhanging || dev->nstuck;
+    const bool hangs = dev->nhanging;
     lock_give(&dev->lock);
-    return hangs;
-}
-
-bool dev_stuck(struct dev *dev)
-{
-    lock_take(&dev->lock, NULL, NULL);
-    const bool stuck = dev->nstuck;
-    lock_give(&dev->lock);
-    return stuck;
+    return hangs || dev_stuck(dev);
 }
 
 int64_t dev_bytes(struct dev *dev)

@@ -13,8 +13,15 @@ struct devices;
 sol_status devices_of(struct sol_ctx *ctx, struct devices **out_d);
 /* The i-th type; NULL: i is past the last. */
 const struct sol_device_type *devices_at(struct devices *d, int i);
+/* How long a driver may take for what it is asked, in ns (key device::timeout); 0: any time. */
+int64_t devices_limit(struct sol_ctx *ctx);
+/* The same for who lists devices, and so asks all drivers, which must not wait for any time. */
+int64_t devices_limit_listing(struct sol_ctx *ctx);
 /* How many devices of a type are there. *out_why, if it is none. */
-int devices_count(const struct devices *d, const struct sol_device_type *type, struct sol_failure *out_why);
+int devices_count(struct devices *d, const struct sol_device_type *type, int64_t limit_ns, struct sol_failure *out_why);
+/* Facts about a device that need not be open; index -1: about the type. */
+sol_status devices_info(struct devices *d, const struct sol_device_type *type, int index, int64_t limit_ns,
+                        struct sol_device_info *out_info, struct sol_failure *out_why);
 /* The i-th plug-in that cannot be used, or type of one; path NULL: i is past the last. */
 struct absent_plugin {
     const char *path, *why;

@@ -73,7 +73,7 @@ void queue_wait_for_thread(struct queue *q)
 /* Waits until the device has done what was submitted. SOL_OK and q->hung: it takes too long. */
 static sol_status poll_sent(struct queue *q, struct sol_failure *out_why)
 {
-    const struct sol_device_type *type = q->dev->type;
+    const struct sol_device_type *type = q->dev->driver.type;
     int done = 0;
     if (!q->limit_ns) return type->poll(q->stream, q->ticket, 1, &done, out_why);
     const struct entry *e = q->sent;
@@ -173,7 +173,7 @@ void queue_retire(struct queue *q)
     sol_status status = SOL_OK;
     int done = 1;
     if (q->threaded || !q->sent || q->hung) return;
-    if (q->asked) status = q->dev->type->poll(q->stream, q->asked, 0, &done, &why);
+    if (q->asked) status = q->dev->driver.type->poll(q->stream, q->asked, 0, &done, &why);
     if (status) fail(q, sent_with(q, why.ticket), status, &why);
     if (status || !done) return;
     while (q->sent && q->sent->ticket <= q->asked) {
@@ -209,7 +209,7 @@ static void submit(struct queue *q, int n, const struct sol_command *c, struct e
     }
     count(q, n, c);
     begin_waiting(q, of[0]);
-    const sol_status status = q->threaded ? q->dev->type->submit(q->stream, n, c, &ticket, &why)
+    const sol_status status = q->threaded ? q->dev->driver.type->submit(q->stream, n, c, &ticket, &why)
                                           : driver_submit(q->dev, q->stream, n, c, &late, &why);
     end_waiting(q);
     q->ticket += n;

@@ -204,7 +204,7 @@ void heap_flush(struct sol_heap *h)
 sol_status sol_heap_follow(struct sol_heap *h, void *stream)
 {
     TRY(dev_check_process(h->dev));
-    if (stream && h->dev->type->features & SOL_DEVICE_SYNCHRONOUS)
+    if (stream && h->dev->driver.type->features & SOL_DEVICE_SYNCHRONOUS)
         return ctx_fail(h->dev->ctx, SOL_ERR_UNSUPPORTED, "device %s: it has no streams that a framework could give",
                         h->dev->name);
     struct queue *q = heap_enter(h);
@@ -234,7 +234,7 @@ void sol_heap_leave(struct sol_heap *h)
  * have to report. NULL: nothing. */
 static const char *needed(struct sol_heap *h)
 {
-    const bool later = h->dev->type->features & SOL_DEVICE_SYNCHRONOUS;
+    const bool later = h->dev->driver.type->features & SOL_DEVICE_SYNCHRONOUS;
     struct queue *q = heap_enter(h);
     const char *what = later && h->freed > MOST_BYTES       ? "memory that is to be freed"
                        : queue_under_way(q) > MOST_COMMANDS ? "many commands"
@@ -268,7 +268,7 @@ sol_status sol_heap_alloc(struct sol_heap *h, int64_t bytes, uint64_t *out_p)
 sol_status sol_heap_place(struct sol_heap *h, uint64_t address, uint64_t *out_p)
 {
     *out_p = SOL_PTR_FOREIGN | address;
-    if (h->dev->type->features & SOL_DEVICE_ADDRESSES) return SOL_OK;
+    if (h->dev->driver.type->features & SOL_DEVICE_ADDRESSES) return SOL_OK;
     return ctx_fail(
         h->dev->ctx, SOL_ERR_UNSUPPORTED,
         "device %s: memory of a framework has no place here: this device's addresses are known to SOL alone",

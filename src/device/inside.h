@@ -5,8 +5,41 @@
 #include "device/device.h"
 #include "rt/lock.h"
 
+/* helper.c: threads that make calls which may not come back. They belong to a context. NULL: out of memory. */
+struct helpers *helpers_create(struct sol_ctx *ctx);
+bool helpers_end(struct helpers *all); /* ends those that do nothing. false: one still makes a call */
+void helpers_destroy(struct helpers *all);
+struct stuck { /* calls for somebody that have not come back in time; begins as 0 */
+    int n;
+    const char *what; /* the first of them */
+};
+const char *helpers_stuck(struct helpers *all, const struct stuck *stuck); /* what; NULL: none */
+struct helper_call {
+    const char *what; /* for struct stuck */
+    void (*make)(void *arguments);
+    void (*late)(void *arguments); /* behind `make`, if nobody waits any more: frees all */
+    void *arguments;
+};
+enum helped { HELPED, HELPED_LATE, HELPED_NOT };
+/* Makes a call in a helper, and waits at most so long for it. LATE: it is counted as stuck until it has come back. NOT:
+ * the system has no thread. */
+enum helped helper_make(struct helpers *all, int64_t limit_ns, const struct helper_call *call, struct stuck *stuck);
+
+/* driver.c: the functions of a type, which may take too long. limit_ns 0: they may take any time. A call that did is an
+ * error, and while it has not come back, both refuse. */
+struct driver {
+    const struct sol_device_type *type;
+    const struct sol_host *host;
+    struct helpers *helpers;
+    struct stuck stuck;
+};
+sol_status driver_count(struct driver *d, int64_t limit_ns, int *out_n, struct sol_failure *out_why);
+sol_status driver_info(struct driver *d, int64_t limit_ns, int index, struct sol_device_info *out_info,
+                       struct sol_failure *out_why);
+
 /* registry.c */
-struct sol_ctx *host_ctx(const struct sol_host *host); /* for built-in types */
+struct sol_ctx *host_ctx(const struct sol_host *host);                                     /* for built-in types */
+struct driver devices_driver(const struct devices *d, const struct sol_device_type *type); /* of an open device */
 
 /* processor.c: types of the processors of target.c, in the arena. */
 int processor_types_count(void);
@@ -62,8 +95,7 @@ struct pool {
 };
 struct dev {
     struct sol_ctx *ctx;
-    const struct sol_device_type *type;
-    const struct sol_host *host;
+    struct driver driver;
     char name[80];
     int index, forks;          /* forks: the process that opened it */
     atomic_int_least64_t done; /* entries of all its queues */
@@ -83,11 +115,9 @@ struct dev {
     struct queue *queues;            /* idle */
     struct queue *hanging;           /* given back, but the device has not ended their commands */
     int nhanging;                    /* all such queues */
-    int nstuck;                      /* calls of its functions that have not come back in time (driver.c) */
-    const char *stuck;               /* what the first of them is */
     struct dev_counts counts;
 };
-int64_t dev_limit(const struct dev *dev); /* ns that a command may take (key device::timeout); 0: any time */
+int64_t dev_limit(const struct dev *dev); /* devices_limit */
 /* driver.c: functions of the device, within that limit; `out_why` then says so. Nothing is left behind. */
 sol_status driver_open(struct dev *dev, struct sol_device **out_device, struct sol_failure *out_why);
 void driver_close(struct dev *dev, struct sol_device *device);
@@ -103,7 +133,7 @@ void driver_unqueue(struct dev *dev, struct sol_stream *stream);
 /* *out_late: the device has not accepted the commands in time, and uses the stream until dev_stuck says otherwise. */
 sol_status driver_submit(struct dev *dev, struct sol_stream *stream, int n, const struct sol_command *command,
                          bool *out_late, struct sol_failure *out_why);
-bool dev_stuck(struct dev *dev); /* a call of its functions has not come back */
+const char *dev_stuck(struct dev *dev); /* which call of its functions has not come back in time; NULL: none */
 /* failure_place.c: `what` ("it") has not ended within the limit. Returns RUN. */
 sol_status failure_hangs(struct sol_failure *f, const char *what, int64_t limit_ns);
 /* failure_place.c: puts in front of a failure's text where it happened: the device, and the step or tensor of the

@@ -44,7 +44,7 @@ static sol_status queue_make(struct dev *dev, struct queue **out_q)
 {
     struct queue *q = ctx_try(dev->ctx, sizeof *q);
     if (!q) return ctx_fail(dev->ctx, SOL_ERR_NOMEM, "out of memory: a queue of device %s", dev->name);
-    *q = (struct queue){.dev = dev, .threaded = dev->type->features & SOL_DEVICE_SYNCHRONOUS};
+    *q = (struct queue){.dev = dev, .threaded = dev->driver.type->features & SOL_DEVICE_SYNCHRONOUS};
     q->last = &q->first;
     q->sent_last = &q->sent;
     const sol_status status = open_stream(q);
@@ -212,7 +212,7 @@ static sol_status follow(struct queue *q, void *foreign)
 {
     struct sol_failure why = failure_new();
     if (q->foreign != foreign) queue_flush(q);
-    const sol_status status = q->dev->type->follow(q->stream, foreign, &why);
+    const sol_status status = q->dev->driver.type->follow(q->stream, foreign, &why);
     if (!status) {
         q->foreign = foreign;
         return SOL_OK;
@@ -225,7 +225,7 @@ sol_status queue_follow(struct queue *q, void *foreign)
 {
     TRY(dev_check_process(q->dev));
     queue_mend(q);
-    if (q->dev->type->follow && q->stream && !queue_failed(q)) return follow(q, foreign);
+    if (q->dev->driver.type->follow && q->stream && !queue_failed(q)) return follow(q, foreign);
     if (q->foreign == foreign && !queue_failed(q)) return SOL_OK;
     TRY(queue_wait_for(q, "another stream", NULL));
     void *const before = q->foreign;
@@ -252,7 +252,7 @@ static bool has_ended(struct queue *q)
     struct sol_failure why = failure_new();
     int done = 0;
     const bool asks = !q->threaded && q->sent && !dev_stuck(q->dev); /* one thread at a time uses a stream */
-    if (asks && (q->dev->type->poll(q->stream, q->ticket, 0, &done, &why) || done)) queue_complete_sent(q);
+    if (asks && (q->dev->driver.type->poll(q->stream, q->ticket, 0, &done, &why) || done)) queue_complete_sent(q);
     lock_take(&q->lock, NULL, NULL);
     const bool ended = q->done == q->added;
     q->hung = !ended;
@@ -313,11 +313,11 @@ sol_status queue_check_hanging(struct dev *dev)
 {
     lock_take(&dev->lock, NULL, NULL);
     struct queue *list = dev->hanging;
-    const bool hangs = dev->nhanging || dev->nstuck;
-    const char *stuck = dev->nstuck ? dev->stuck : "a command of another thread";
+    const bool hangs = dev->nhanging;
     dev->hanging = NULL;
     lock_give(&dev->lock);
-    if (!hangs) return SOL_OK;
+    const char *stuck = dev_stuck(dev);
+    if (!hangs && !stuck) return SOL_OK;
     heap_mend(dev);
     sol_status status = SOL_OK;
     for (struct queue *q = list, *next; q; q = next) {
@@ -329,7 +329,8 @@ sol_status queue_check_hanging(struct dev *dev)
         queue_give(q);
     }
     if (status || !dev_hangs(dev)) return status;
-    return ctx_fail(dev->ctx, SOL_ERR_RUN, "device %s: %s has not ended yet (key device::timeout)", dev->name, stuck);
+    return ctx_fail(dev->ctx, SOL_ERR_RUN, "device %s: %s has not ended yet (key device::timeout)", dev->name,
+                    stuck ? stuck : "a command of another thread");
 }
 
 sol_status queue_wait_for(struct queue *q, const char *what, struct sol_failure *out_failure)

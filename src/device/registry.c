@@ -9,8 +9,9 @@
 struct devices {
     struct sol_host host;
     struct arena *arena;
+    struct helpers *helpers;
     struct lock lock; /* for all below */
-    VECTOR(const struct sol_device_type *) types;
+    VECTOR(struct driver *) drivers;
     VECTOR(const char *) opened; /* paths of plug-ins */
     VECTOR(struct absent_plugin) absent;
     const char *paths; /* the key that was read last */
@@ -62,8 +63,30 @@ static void destroy(struct sol_ctx *ctx, void *part)
 {
     struct devices *d = part;
     lock_destroy(&d->lock);
+    if (d->helpers) helpers_destroy(d->helpers);
     arena_destroy(d->arena);
     ctx_free(ctx, d);
+}
+
+/* Devices have been closed. false: a driver hangs, and may use what it was given. */
+static bool end(struct sol_ctx *ctx, void *part)
+{
+    const struct devices *d = part;
+    const bool ended = helpers_end(d->helpers);
+    if (!ended) LOG(ctx, LOG_WARN, "run", "a driver hangs: the memory of its context is kept");
+    return ended;
+}
+
+struct driver devices_driver(const struct devices *d, const struct sol_device_type *type)
+{
+    return (struct driver){.type = type, .host = &d->host, .helpers = d->helpers};
+}
+
+static void add_type(struct devices *d, const struct sol_device_type *type)
+{
+    struct driver *driver = NEW(d->arena, struct driver);
+    *driver = devices_driver(d, type);
+    PUSH(d->arena, d->drivers, driver);
 }
 
 static void *make(struct sol_ctx *ctx)
@@ -71,6 +94,7 @@ static void *make(struct sol_ctx *ctx)
     struct devices *d = ctx_try(ctx, sizeof *d);
     if (!d) return NULL;
     *d = (struct devices){.arena = arena_create(ctx),
+                          .helpers = helpers_create(ctx),
                           .host = {.size = sizeof d->host,
                                    .version = SOL_DEVICE_VERSION,
                                    .user = ctx,
@@ -79,19 +103,21 @@ static void *make(struct sol_ctx *ctx)
                                    .option = host_option,
                                    .log = host_log}};
     lock_init(&d->lock);
-    if (!d->arena) {
+    if (!d->arena || !d->helpers) {
         destroy(ctx, d);
         return NULL;
     }
-    for (int i = 0; i < processor_types_count(); i++) PUSH(d->arena, d->types, processor_type(d->arena, i));
-    for (int i = 0; i < COUNT_OF(built_in); i++) PUSH(d->arena, d->types, built_in[i]);
+    for (int i = 0; i < processor_types_count(); i++) add_type(d, processor_type(d->arena, i));
+    for (int i = 0; i < COUNT_OF(built_in); i++) add_type(d, built_in[i]);
     return d;
 }
 
 static const struct sol_device_type *named(const struct devices *d, const char *name, size_t n)
 {
-    for (int i = 0; i < d->types.n; i++)
-        if (strlen(d->types.at[i]->name) == n && !strncmp(d->types.at[i]->name, name, n)) return d->types.at[i];
+    for (int i = 0; i < d->drivers.n; i++) {
+        const struct sol_device_type *type = d->drivers.at[i]->type;
+        if (strlen(type->name) == n && !strncmp(type->name, name, n)) return type;
+    }
     return NULL;
 }
 
@@ -108,7 +134,7 @@ static void add_plugin(struct devices *d, const char *path)
         if (why)
             PUSH(d->arena, d->absent, ((struct absent_plugin){path, why}));
         else
-            PUSH(d->arena, d->types, type);
+            add_type(d, type);
     }
 }
 
@@ -131,7 +157,7 @@ static void add_plugins(struct devices *d, const char *paths)
 
 sol_status devices_of(struct sol_ctx *ctx, struct devices **out_d)
 {
-    static const struct ctx_part kind = {.make = make, .destroy = destroy};
+    static const struct ctx_part kind = {make, destroy, end};
     struct devices *d = ctx_part(ctx, &kind);
     *out_d = d;
     if (!d) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: the list of devices");
@@ -145,7 +171,7 @@ sol_status devices_of(struct sol_ctx *ctx, struct devices **out_d)
 const struct sol_device_type *devices_at(struct devices *d, int i)
 {
     lock_take(&d->lock, NULL, NULL);
-    const struct sol_device_type *type = i >= 0 && i < d->types.n ? d->types.at[i] : NULL;
+    const struct sol_device_type *type = i >= 0 && i < d->drivers.n ? d->drivers.at[i]->type : NULL;
     lock_give(&d->lock);
     return type;
 }
@@ -163,16 +189,50 @@ const struct sol_host *devices_host(const struct devices *d)
     return &d->host;
 }
 
-/* -- the selected one */
+/* -- what drivers say */
 
-int devices_count(const struct devices *d, const struct sol_device_type *type, struct sol_failure *out_why)
+int64_t devices_limit(struct sol_ctx *ctx)
+{
+    enum { MOST = 1000000000 };
+    const long long seconds = atoll(ctx_config(ctx, "device::timeout"));
+    return MAX(0, MIN(seconds, MOST)) * NS_PER_SECOND;
+}
+
+int64_t devices_limit_listing(struct sol_ctx *ctx)
+{
+    enum { SECONDS = 30 }; /* drivers of many cards need 10 to start */
+    const int64_t limit_ns = devices_limit(ctx);
+    return limit_ns ? limit_ns : SECONDS * NS_PER_SECOND;
+}
+
+static struct driver *driver_of(struct devices *d, const struct sol_device_type *type)
+{
+    struct driver *found = NULL;
+    lock_take(&d->lock, NULL, NULL);
+    for (int i = 0; i < d->drivers.n && !found; i++)
+        if (d->drivers.at[i]->type == type) found = d->drivers.at[i];
+    lock_give(&d->lock);
+    return found;
+}
+
+int devices_count(struct devices *d, const struct sol_device_type *type, int64_t limit_ns, struct sol_failure *out_why)
 {
     int n = 0;
     *out_why = failure_new();
-    const sol_status status = type->count(type, &d->host, &n, out_why);
+    const sol_status status = driver_count(driver_of(d, type), limit_ns, &n, out_why);
     if ((status || n <= 0) && !*out_why->text) failure_set(out_why, status, "its driver gives no reason");
     return status ? 0 : MAX(n, 0);
 }
+
+sol_status devices_info(struct devices *d, const struct sol_device_type *type, int index, int64_t limit_ns,
+                        struct sol_device_info *out_info, struct sol_failure *out_why)
+{
+    *out_why = failure_new();
+    *out_info = (struct sol_device_info){.size = sizeof *out_info, .type = type->name, .index = MAX(index, 0)};
+    return driver_info(driver_of(d, type), limit_ns, index, out_info, out_why);
+}
+
+/* -- the selected one */
 
 static sol_status no_such(struct sol_ctx *ctx, struct devices *d, const char *key)
 {
@@ -180,9 +240,10 @@ static sol_status no_such(struct sol_ctx *ctx, struct devices *d, const char *ke
     if (!a) return ctx_check(ctx);
     struct sol_failure why;
     struct text there = text_new(a);
+    const int64_t limit_ns = devices_limit_listing(ctx);
     const struct sol_device_type *type;
     for (int i = 0; (type = devices_at(d, i)); i++)
-        for (int k = 0, n = devices_count(d, type, &why); k < n; k++)
+        for (int k = 0, n = devices_count(d, type, limit_ns, &why); k < n; k++)
             text_put(&there, "%s%s:%d", there.n ? ", " : "", type->name, k);
     struct absent_plugin absent;
     for (int i = 0; (absent = devices_absent(d, i)).path; i++)
@@ -216,7 +277,7 @@ sol_status devices_named(struct sol_ctx *ctx, const char *key, const struct sol_
     if (!*out_type || !*index || strlen(index) > 6 || strspn(index, "0123456789") != strlen(index))
         return no_such(ctx, d, key);
     *out_index = atoi(index);
-    const int there = devices_count(d, *out_type, &why);
+    const int there = devices_count(d, *out_type, devices_limit(ctx), &why);
     if (!there) return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "device %s: it is not there: %s", key, why.text);
     return *out_index < there ? SOL_OK : no_such(ctx, d, key);
 }

@@ -12,6 +12,7 @@ struct showing {
     struct arena *arena;
     void (*show)(void *user, const struct sol_device_info *info);
     void *user;
+    int64_t limit_ns;
     const struct sol_device_type *selected; /* NULL: what the key `device` says is not there */
     int index;
 };
@@ -31,11 +32,9 @@ static const char *backends_of(const struct showing *s, const struct sol_device_
 
 static void show_one(const struct showing *s, const struct sol_device_type *type, int index, const char *why)
 {
-    struct sol_device_info info = {.size = sizeof info};
-    struct sol_failure failed = failure_new();
-    if (type->info(type, devices_host(s->devices), index, &info, &failed) && !*why) why = failed.text;
-    info.type = type->name;
-    info.index = MAX(index, 0);
+    struct sol_device_info info;
+    struct sol_failure failed;
+    if (devices_info(s->devices, type, index, s->limit_ns, &info, &failed) && !*why) why = failed.text;
     info.selected = index >= 0 && type == s->selected && index == s->index;
     snprintf(info.why, sizeof info.why, "%s", why);
     snprintf(info.backends, sizeof info.backends, "%s", backends_of(s, type, &info, index));
@@ -49,7 +48,7 @@ static void show_all(const struct showing *s)
     for (int absent = 0; absent < 2; absent++)
         for (int i = 0; (type = devices_at(s->devices, i)); i++) {
             struct sol_failure why;
-            const int n = devices_count(s->devices, type, &why);
+            const int n = devices_count(s->devices, type, s->limit_ns, &why);
             for (int k = 0; k < n && !absent; k++) show_one(s, type, k, "");
             if (!n && absent) show_one(s, type, -1, why.text);
         }
@@ -63,7 +62,8 @@ static void show_all(const struct showing *s)
 
 sol_status sol_devices(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_device_info *info), void *user)
 {
-    struct showing s = {.ctx = ctx, .arena = arena_create(ctx), .show = show, .user = user};
+    struct showing s = {
+        .ctx = ctx, .arena = arena_create(ctx), .show = show, .user = user, .limit_ns = devices_limit_listing(ctx)};
     if (!s.arena) return ctx_check(ctx);
     sol_status status = devices_of(ctx, &s.devices);
     if (!status) {

@@ -1,14 +1,19 @@
-/* A plug-in for device_test.c: one device type that has no devices, and two that SOL must reject. */
+/* A plug-in for device_test.c: one device type that has no devices, and takes absent.hang milliseconds to say so, and
+ * two that SOL must reject. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include "sol/device.h"
 
 static sol_status none(const struct sol_device_type *type, const struct sol_host *host, int *out_n,
                        struct sol_failure *out_why)
 {
-    char wanted[32];
+    char wanted[32], ms[32];
     (void)type;
     host->option(host->user, "absent.board", wanted, sizeof wanted);
+    host->option(host->user, "absent.hang", ms, sizeof ms);
+    nanosleep(&(struct timespec){atoi(ms) / 1000, atoi(ms) % 1000 * 1000000}, NULL);
     *out_n = 0;
     snprintf(out_why->text, sizeof out_why->text, "no board '%s'; code for it can be made", wanted);
     return SOL_OK;
