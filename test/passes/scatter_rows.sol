@@ -38,6 +38,29 @@ input %2:f32[1 3] "u"
 output %3 "y"
 work flops 0 -> 0, bytes 244 -> 100
 
+== a count: one number is added to one number, so all columns are equal
+pass scatter_rows dead
+graph "t"
+const %0:f32[] = 0
+const %1:i64[5 1] = 3 0 3 -1 1
+const %2:f32[] = 1
+%3 = Expand(%0) shape=[4,3]
+%4 = Expand(%1) shape=[5,3]
+%5 = Expand(%2) shape=[5,3]
+%6 = ScatterElements(%3, %4, %5) axis=0 mode=add
+output %6 "y"
+-->
+graph "t"
+const %0:f32[] = 0
+const %1:i64[5 1] = 3 0 3 -1 1
+const %2:f32[] = 1
+%3:f32[4 1] = Expand(%0) shape=[4,1]
+%4:i64[5] = Reshape(%1) shape=[5]
+%5:f32[4 1] = IndexPut(%3, %2, %4) dims=[0] mode=add
+%6:f32[4 3] = Expand(%5) shape=[4,3]
+output %6 "y"
+work flops 0 -> 0, bytes 552 -> 240
+
 == not: indices that differ by row, fewer rows than x has, and indices that are not repeated
 pass scatter_rows dead
 graph "t"
