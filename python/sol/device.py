@@ -33,12 +33,12 @@ class Device:
         return HOST if name in ("", "auto", "cpu") else name, int(index or 0)
 
     def set(self, device: str, index: int = 0) -> None:
-        """Selects the device that networks run on, such as `sol.device.set("far", 0)`; "auto" is the processor.
+        """Selects the device that networks run on, such as `sol.device.set("far", 0)` or `("far:0")`; "auto" is the processor.
 
         Models, data and results stay on the host: SOL copies what changed. A model that ran on another device is compiled
         for this one at its next call. `sol.devices()` lists the devices; the key `device` (SOL_DEVICE) is the same choice.
         """
-        _core.device_select(f"{device.lower()}:{index}")
+        _core.device_select(device.lower() if ":" in device else f"{device.lower()}:{index}")
         self._follow()
 
     @contextmanager

@@ -199,11 +199,15 @@ def test_random_layers():
         j.train(j.parameters, x)
 
 
-def test_device():
+OPENCL = [f"opencl:{d['index']}" for d in sol.devices() if d["type"] == "opencl" and not d["why"]][:1]
+
+
+@pytest.mark.parametrize("device", ["far", *OPENCL])
+def test_device(device):
     """Models of another framework on a device with memory of its own."""
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(5, 4)
     want = model(x).detach().numpy()
-    with sol.device("far"):
+    with sol.device(device):
         for framework in ("tensorflow", "numpy"):
             np.testing.assert_allclose(
                 sol.optimize(model, x, framework=framework)(x.numpy()), want, rtol=1e-5, atol=1e-6

@@ -190,9 +190,10 @@ class Family:
                 return tf.function(self.function, autograph=False).get_concrete_function(*specs)
         except Exception as e:
             if isinstance(e, tf.errors.OperatorNotAllowedInGraphError) or "ymbolic" in str(e):
+                where = f" {line_of(e)}".rstrip()
                 raise _core.UnsupportedError(
-                    f"{self.name}: Python code of the model reads the value of a tensor, which only a call tells "
-                    f"{line_of(e)}: not supported; use operators (tf.where, keras.ops.where), or optimize the layers around it"
+                    f"{self.name}: Python code of the model reads the value of a tensor, which only a call tells{where}: not supported; "
+                    "use operators (tf.where, keras.ops.where), or optimize the layers around it"
                 ) from e
             raise
 
