@@ -11,6 +11,9 @@ import jax
 from jax._src import source_info_util
 from jax.extend import core as jex
 
+CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_lin")
+CUSTOM = ("custom_jvp_call", "custom_vjp_call", "custom_linear_solve")  # functions with a derivative of their own
+
 with contextlib.suppress(Exception):
     source_info_util.register_exclusion(os.path.dirname(__file__))  # frames of SOL are not the user's
 
@@ -21,6 +24,11 @@ def line(e: Any) -> str:
         frame = source_info_util.user_frame(e.source_info.traceback)
         return f"{frame.file_name}:{frame.start_line}" if frame else ""
     return ""
+
+
+def called(p: dict[str, Any]) -> Any:
+    """The jaxpr of a call with these parameters."""
+    return p.get("jaxpr") or p.get("call_jaxpr") or p["fun_jaxpr"]
 
 
 def of_keys(aval: Any) -> bool:

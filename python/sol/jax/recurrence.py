@@ -24,7 +24,7 @@ from jax.extend import core as jex
 from sol import forms
 
 from .builder import Builder, Value, sol_name
-from .equations import alone, of_keys
+from .equations import CALLS, CUSTOM, alone, called, of_keys
 from .operators.maths import BITS, COMPARED, SAME
 from .operators.reduce import OVER
 from .operators.table import Rejected
@@ -32,7 +32,6 @@ from .operators.table import Rejected
 Index = list[str]  # one expression for each dimension
 Read = Callable[[Index], str]
 SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-INLINED = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_lin")
 KEPT = ("copy", "copy_p", "optimization_barrier")  # primitives that give what they get
 MOST_VARIABLES = 24  # of one layer; some more are needed for gradients
 _LETTERS = "ABCDEFGHIJKLMNOPQRSUVWXYZ"  # T is the step
@@ -210,9 +209,9 @@ class Body:
             return xs
         if any(of_keys(v.aval) for v in (*e.invars, *e.outvars)):
             raise Rejected(name)
-        if name in INLINED:
-            return self._inlined(p.get("jaxpr") or p["call_jaxpr"], xs)
-        if name in ("custom_jvp_call", "custom_vjp_call"):
+        if name in CALLS:
+            return self._inlined(called(p), xs)
+        if name in CUSTOM:
             return self._custom(p, xs, out)
         if name == "split":
             ends = list(itertools.accumulate(p["sizes"]))
@@ -232,7 +231,9 @@ class Body:
 
     def _custom(self, p: dict[str, Any], xs: list[Piece], out: list[tuple[Any, str]]) -> list[Piece]:
         """A function with a derivative of its own: where that counts, only relu is one of SOL's."""
-        inner = p.get("call_jaxpr") or p["fun_jaxpr"]
+        if "jaxprs" in p:
+            raise Rejected("a linear system")
+        inner = called(p)
         about = getattr(inner, "jaxpr", inner).debug_info
         if _is_relu(str(about.func_src_info)):
             return [self.made(*out[0], lambda index: f"relu({xs[0].at(index)})")]

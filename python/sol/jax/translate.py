@@ -18,14 +18,12 @@ from sol import _core, forms
 from sol.parsed import REAL, Problem
 
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
-from .equations import alone, line, moves_keys, of_keys, physical
+from .equations import CALLS, CUSTOM, alone, called, line, moves_keys, of_keys, physical
 from .operators import ROWS, Rejected
 from .outside import registered, row_is_own
 from .recurrence import Body, Recurrence
 from .vary import evaluated
 
-CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2", "custom_lin")
-CUSTOM = ("custom_jvp_call", "custom_vjp_call", "custom_linear_solve")
 LOOPED = 4  # steps from which on a scan is a loop, if its body can be one
 LARGE = 256  # elements: constants of the function that are larger are parameters
 
@@ -149,7 +147,7 @@ class Translation:
         """The results of a call or of control flow. None: it is neither."""
         name, p = e.primitive.name, e.params
         if name in CALLS:
-            return self._call(p.get("jaxpr") or p["call_jaxpr"], operands)
+            return self._call(called(p), operands)
         if name in CUSTOM:
             return self._custom(e, operands)
         if name == "scan":
@@ -190,7 +188,7 @@ class Translation:
     def _plain(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
         """What such a function computes. A linear system has functions that multiply and solve, each with constants of its own."""
         if "jaxprs" not in p:
-            return self._call(p.get("call_jaxpr") or p["fun_jaxpr"], operands)
+            return self._call(called(p), operands)
         counts = p["const_lengths"]
         first = counts.matvec + counts.vecmat
         return self._call(p["jaxprs"].solve, [*operands[first : first + counts.solve], *operands[sum(counts) :]])
