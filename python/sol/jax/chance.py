@@ -19,7 +19,7 @@ PARITY = 0x1BD11BDA
 def expanded(e: Any) -> Callable[..., Any] | None:
     """The definition of a random primitive, on bits in place of keys. None: its result is its operand."""
     name, p = e.primitive.name, e.params
-    if name in ("random_wrap", "random_unwrap"):
+    if name in ("random_wrap", "random_unwrap", "random_clone"):
         return None
     if name == "threefry2x32":
         return threefry
