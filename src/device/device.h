@@ -74,8 +74,8 @@ struct dev_counts {
     const char *last_wait; /* what the host waited for last; NULL: it never did */
 };
 struct dev_counts dev_counts(struct dev *dev);
-bool dev_hangs(
-    struct dev *dev); /* it has not ended a command that took too long, and may still use its memory and code */
+/* It has not ended something that took too long, and may still use its memory and code. */
+bool dev_hangs(struct dev *dev);
 int64_t dev_bytes(struct dev *dev); /* of memory that is allocated and not freed; what the pool keeps does not count */
 
 /* memory.c: memory that no command uses yet, or any more. Errors: NOMEM, with what the device says. */

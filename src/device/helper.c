@@ -97,13 +97,12 @@ static void *work(void *helper)
     return NULL;
 }
 
-/* Signals are for the threads of the application. */
-static bool start(struct helper *h)
+bool thread_start(pthread_t *out_thread, void *(*run)(void *), void *of)
 {
-    sigset_t every, before;
-    sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    const bool started = !pthread_create(&h->thread, NULL, work, h);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = !pthread_create(out_thread, NULL, run, of);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;
 }
@@ -121,7 +120,7 @@ static struct helper *take(struct helpers *all)
     if (h) {
         *h = (struct helper){.all = all};
         lock_init(&h->lock);
-        if (start(h)) return h;
+        if (thread_start(&h->thread, work, h)) return h;
         free_helper(h);
     }
     lock_take(&all->lock, forget, all);

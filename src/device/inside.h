@@ -25,6 +25,10 @@ enum helped { HELPED, HELPED_LATE, HELPED_NOT };
  * the system has no thread. */
 enum helped helper_make(struct helpers *all, int64_t limit_ns, const struct helper_call *call, struct stuck *stuck);
 
+/* helper.c: a thread that gets no signals, because those are for the threads of the application. false: the system has
+ * none. */
+bool thread_start(pthread_t *out_thread, void *(*run)(void *), void *of);
+
 /* driver.c: the functions of a type, which may take too long. limit_ns 0: they may take any time. A call that did is an
  * error, and while it has not come back, both refuse. */
 struct driver {

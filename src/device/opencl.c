@@ -13,9 +13,8 @@
 
 enum { PLATFORMS = 16, BASE_BITS = SOL_PTR_OFFSET_BITS };
 enum { OTHER_LANES = 32 }; /* of a device that is no processor, which does not say how many items it computes in step */
-#define ORIGIN                                                                                            \
-    ((sol_ptr)1 << (BASE_BITS - 1)) /* of an allocation, so that addresses in front of it have its number \
-                                     */
+/* Of an allocation, so that addresses in front of it have its number. */
+#define ORIGIN ((sol_ptr)1 << (BASE_BITS - 1))
 /* warnings are about generated code; without float64, double is float (build/opencl.cl) */
 #define OPTIONS "-cl-std=CL1.2 -w"
 #define OPTIONS_SINGLE OPTIONS " -DSOL_SINGLE -cl-single-precision-constant"

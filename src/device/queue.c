@@ -2,7 +2,6 @@
  * is synchronous has a thread, which executes what was appended; otherwise the appending thread hands commands to the
  * device's own queue. What executing means is in drain.c. */
 #include <pthread.h>
-#include <signal.h>
 
 #include "device/queue.h"
 #include "rt/rt.h"
@@ -29,17 +28,6 @@ static void renew_limit(struct queue *q)
     lock_give(&q->lock);
 }
 
-/* Signals are for the threads of the application. */
-static bool start_thread(struct queue *q)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool started = !pthread_create(&q->thread, NULL, queue_work, q);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 static sol_status queue_make(struct dev *dev, struct queue **out_q)
 {
     struct queue *q = ctx_try(dev->ctx, sizeof *q);
@@ -53,7 +41,7 @@ static sol_status queue_make(struct dev *dev, struct queue **out_q)
         return status;
     }
     lock_init(&q->lock);
-    if (q->threaded && !start_thread(q)) {
+    if (q->threaded && !thread_start(&q->thread, queue_work, q)) {
         q->threaded = false; /* there is no thread to end */
         queue_destroy(q);
         return ctx_fail(dev->ctx, SOL_ERR_NOMEM, "device %s: the system has no thread for a queue", dev->name);
