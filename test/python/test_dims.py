@@ -3,6 +3,7 @@
 import concurrent.futures
 import copy
 import gc
+import logging
 import math
 import re
 import warnings
@@ -550,6 +551,22 @@ def test_outcomes_have_programs_of_their_own(name):
     what = "decides by a size" if name == "decides" else "takes a size as a number"
     assert len(said) == 1 and re.search(rf"forward \(test_dims\.py:\d+\) {what}: ", said[0])
     assert len(programs(s)) == OUTCOMES[name][1]
+
+
+class Talking(nn.Module):
+    def forward(self, x):
+        torch._assert(x.ndim == 2, f"expected a matrix, got {x.shape}")
+        logging.getLogger("talking").debug(
+            f"{x.shape[0]:>4} rows of {x.size(1)}",
+        )
+        print("columns:", str(x.shape[1]), end="")
+        return x * 2
+
+
+def test_messages_limit_no_size(capsys):
+    s = sol.optimize(Talking(), torch.randn(4, 6), vdims=True)
+    check_calls(s, Talking(), [(torch.randn(*n),) for n in ((4, 6), (5, 6), (3, 7))])
+    assert programs(s) == [True] and capsys.readouterr().out.startswith("columns: 6")
 
 
 def test_a_number_of_one_size_leaves_others_free():

@@ -1,7 +1,8 @@
 """Creates tensors without data directly, because PyTorch's general methods take most of the time of a trace.
 
 Plain tensors of a model need only sizes and strides. `Known` caches, for one trace, the shapes of an operator's results
-by the shapes of its operands, if the results are new tensors. PyTorch's methods handle everything else.
+by the shapes of its operands, if the results are new tensors. Where sizes are symbols, an operator puts the same limits on the same
+sizes each time, so one call finds them all. PyTorch's methods handle everything else.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+Number = int | torch.SymInt
 _PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
-Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
+Form = tuple[Sequence[Number], Sequence[Number], torch.dtype, torch.device]
 
 
 def fresh(mode: FakeTensorMode, form: Form) -> FakeTensor:
@@ -26,8 +28,11 @@ def fresh(mode: FakeTensorMode, form: Form) -> FakeTensor:
 
 def _form(t: torch.Tensor) -> Form | None:
     """The form of a tensor that shares its memory with no other. None: the tensor is not that simple."""
-    if t.layout != torch.strided or t.storage_offset() or t.is_conj() or t.is_neg() or t.is_inference():
+    offset = t.storage_offset()
+    if t.layout != torch.strided or type(offset) is not int or offset or t.is_conj() or t.is_neg() or t.is_inference():
         return None
+    if t._has_symbolic_sizes_strides:  # comparing them would limit them
+        return tuple(t.shape), t.stride(), t.dtype, t.device
     elements = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
     if t.untyped_storage().nbytes() != elements * t.element_size():
         return None
@@ -82,6 +87,7 @@ class Known:
         if key is None or key in self.forms:
             return
         plain = type(made) is FakeTensor and made.constant is None and not made.requires_grad
+        plain = plain and all(r.alias_info is None for r in key[0]._schema.returns)
         form = _form(made) if plain else None
         self.forms[key] = None if form is None or made.untyped_storage()._cdata in _memories(args) else form
 
@@ -92,11 +98,20 @@ def _outline(arg: Any, modes: list[FakeTensorMode]) -> Any:
         modes.append(arg.fake_mode)
         if arg.layout != torch.strided or arg.constant is not None or arg.is_conj() or arg.is_neg():
             return None
+        if arg._has_symbolic_sizes_strides:
+            return _numbers(arg.shape), _numbers(arg.stride()), arg.dtype, arg.device
         return arg.shape, arg.stride(), arg.dtype, arg.device
+    if isinstance(arg, torch.SymInt):
+        return _numbers((arg,))
     if isinstance(arg, tuple | list):
         parts = tuple(_outline(a, modes) for a in arg)
         return None if None in parts else parts
     return (type(arg), arg) if isinstance(arg, _PLAIN) else None
+
+
+def _numbers(sizes: Sequence[Number]) -> tuple[Any, ...]:
+    """Numbers, and expressions of symbols."""
+    return tuple(n.node.expr if isinstance(n, torch.SymInt) else n for n in sizes)
 
 
 def _memories(arg: Any) -> set[int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .messages import in_message
 from .problems import LIBRARY
 from .symbols import SYMBOLIC
 
@@ -60,13 +61,17 @@ _STRINGS = ("__str__", "__repr__", "__format__")
 
 
 def _written(kind: Any, name: str) -> _Function:
-    """A method that makes a string: of the number, if the model calls it, and what it was in PyTorch's own messages."""
+    """A method that makes a string: of the number, if the model calls it, and what it was in PyTorch's own messages. In a message of the
+    model it is the example's number."""
     number, before = _NUMBERS[kind], getattr(kind, name)
 
     @functools.wraps(before)
     def call(size: Any, *spec: str) -> Any:
-        own = sys._getframe(1).f_code.co_filename.startswith(LIBRARY)
-        return before(size, *spec) if own else getattr(number(size), name)(*spec)
+        frame = sys._getframe(1)
+        if frame.f_code.co_filename.startswith(LIBRARY):
+            return before(size, *spec)
+        example = size.node.hint if in_message(frame) else None
+        return getattr(number(size) if example is None else number(example), name)(*spec)
 
     return call
 

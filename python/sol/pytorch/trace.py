@@ -302,9 +302,7 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _made(self, func: Any, args: Sequence[Any]) -> Any:
         """The result of an operator."""
-        if self.symbols is not None:
-            return func(*args)
-        made = _normalized(func, args)
+        made = _normalized(func, args) if self.symbols is None else None
         if made is None:
             made = self.known.find(func, args)
         if made is None:
@@ -462,6 +460,7 @@ def trace(
     try:
         env, static = (symbols.env, True) if symbols else (None, None)  # the model's own tensors have no symbols
         with FakeTensorMode(shape_env=env, static_shapes=static) as mode, _told(exporting):
+            mode.cache_enabled = symbols is None  # storing a result whose sizes are symbols costs more than making it
             return _trace(_Recorder(module, mode, None, given, symbols, below), module, args, kwargs)
     except (Unusual, TooLong, DataSized, _core.UnsupportedError):
         raise
