@@ -23,12 +23,17 @@ static bool writes_rows(const struct sol_layer *l, int axis, const struct sol_te
     return true;
 }
 
-static sol_status add_shaped(struct sol_graph *g, struct sol_layer *at, const char *kind, struct sol_tensor *t,
-                             int ndim, int64_t *shape, struct sol_tensor **out_t)
+/* Adds an Expand or a Reshape of t to a shape in front of l. */
+static sol_status add_shaped(struct sol_graph *g, struct sol_layer *l, const char *kind, struct sol_tensor *t,
+                             struct opdef_attr shape, struct sol_tensor **out_t)
 {
-    struct opdef_attr a = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
-    return pass_add(g, at, at, &(struct new_layer){.kind = kind, .nin = 1, .in = &t, .attrs = &(struct attrs){1, &a}},
+    return pass_add(g, l, l, &(struct new_layer){.kind = kind, .nin = 1, .in = &t, .attrs = &(struct attrs){1, &shape}},
                     out_t);
+}
+
+static struct opdef_attr to_shape(int ndim, int64_t *sizes)
+{
+    return (struct opdef_attr){.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = sizes};
 }
 
 static bool is_number(const struct sol_tensor *t)
@@ -44,14 +49,14 @@ static sol_status write_rows(struct sol_graph *g, struct sol_layer *l, int64_t a
     const bool equal = is_number(few) && is_number(number);
     int64_t shape[SOL_MAX_DIMS], column[SOL_MAX_DIMS];
     for (int d = 0; d < x->ndim; d++) shape[d] = x->dim[d].size, column[d] = d == axis ? x->dim[d].size : 1;
-    if (equal) TRY(add_shaped(g, l, "Expand", number, x->ndim, column, &in[0]));
-    if (row->ndim != 1) TRY(add_shaped(g, l, "Reshape", row, 1, &l->in[1]->dim[axis].size, &in[2]));
+    if (equal) TRY(add_shaped(g, l, "Expand", number, to_shape(x->ndim, column), &in[0]));
+    if (row->ndim != 1) TRY(add_shaped(g, l, "Reshape", row, to_shape(1, &l->in[1]->dim[axis].size), &in[2]));
     struct opdef_attr put[] = {
         {.name = "dims", .kind = ATTR_INT, .n = 1, .ints = &axis},
         {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = attrs_text(&l->attrs, "mode", "none")}};
     TRY(pass_add(g, l, l, &(struct new_layer){.kind = "IndexPut", .nin = 3, .in = in, .attrs = &(struct attrs){2, put}},
                  &y));
-    if (equal) TRY(add_shaped(g, l, "Expand", y, x->ndim, shape, &y));
+    if (equal) TRY(add_shaped(g, l, "Expand", y, to_shape(x->ndim, shape), &y));
     graph_replace(g, l->out[0], y);
     graph_remove(g, l);
     return SOL_OK;

@@ -1012,6 +1012,23 @@ def test_autocast_is_rejected(run):
     )
 
 
+def test_sparse_tensors_are_rejected(run):
+    run(
+        """
+        layer = torch.nn.Embedding(10, 4, sparse=True).to("sol")
+        index = torch.tensor([1, 2]).to("sol")
+        cases = (lambda: torch.eye(3).to_sparse().to("sol"), lambda: torch.eye(3).to("sol").to_sparse(),
+                 lambda: torch.eye(3).to_sparse_csr().to("sol"), lambda: layer(index).sum().backward())
+        for case in cases:
+            try:
+                case()
+                raise AssertionError("expected an error")
+            except NotImplementedError as e:
+                assert "SOL: aten::" in str(e) and "sparse tensors: not supported" in str(e), e
+        """
+    )
+
+
 def test_without_a_compiler(tmp_path: Path):
     message = fails("", {**FAR, "PATH": str(tmp_path), "CXX": "", "SOL_CACHE": str(tmp_path / "cache")})
     assert "C++ compiler" in message and "apt install g++" in message

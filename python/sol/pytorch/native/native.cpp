@@ -397,6 +397,14 @@ void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack)
     at::native::cpu_fallback(op, stack);
 }
 
+// Whatever an operator does with a sparse tensor, there is no kernel for it.
+void reject_sparse(const c10::OperatorHandle &op, torch::jit::Stack *)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "SOL: ", op.operator_name(),
+                                ": sparse tensors: not supported on this device; use dense ones (nn.Embedding(.., "
+                                "sparse=False), to_dense()), or keep the layer and its optimizer on the processor");
+}
+
 at::Tensor convolution(const at::Tensor &x, const at::Tensor &w, const std::optional<at::Tensor> &bias,
                        c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                        c10::IntArrayRef output_padding, int64_t groups)
@@ -443,6 +451,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m)
 {
     m.fallback(torch::CppFunction::makeFromBoxedFunction<&call_operator>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m)
+{
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&reject_sparse>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m)
+{
+    m.fallback(torch::CppFunction::makeFromBoxedFunction<&reject_sparse>());
 }
 
 TORCH_LIBRARY(sol_native, m)
