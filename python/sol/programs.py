@@ -5,6 +5,7 @@ compiles another one. Threads that need the same new program wait for the thread
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import weakref
@@ -49,7 +50,8 @@ class Programs(Generic[Program]):
         most: int = MOST_PROGRAMS,
     ) -> None:
         self._name = name  # of the function, for messages
-        self._make = make
+        # a method's object has these programs: both end with its last user, not when the garbage collector comes
+        self._make = weakref.WeakMethod(make) if inspect.ismethod(make) else lambda: make
         self._bytes_of = bytes_of
         self._most = most
         self._limit = SHARE_OF_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -86,7 +88,9 @@ class Programs(Generic[Program]):
     def _fill(self, key: Hashable, entry: _Entry[Program]) -> Program:
         self._say_again(key)
         try:
-            program = self._make(key)
+            make = self._make()
+            assert make is not None  # its object is what asks
+            program = make(key)
         except BaseException:
             with self._lock:
                 del self._entries[key]

@@ -278,3 +278,30 @@ def test_a_few_owners_are_kept(prepared):
         for weights in owners[-6:] * 3:
             functional_call(optimized, weights, (x,))
         assert prepared() == 0
+
+
+@pytest.mark.parametrize("how", ["inference", "training", "sizes", "numpy", "profile"])
+def test_models_end_with_their_last_user(how):
+    """Not when the garbage collector comes: weights of a model that is made in a loop would pile up until then."""
+    x = torch.randn(3, 8)
+
+    def used() -> list[weakref.ref]:
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+        left = [weakref.ref(p) for p in model.parameters()]
+        optimized = sol.optimize(model, x, vdims=how == "sizes", framework="numpy" if how == "numpy" else None)
+        if how == "numpy":
+            optimized(x.numpy())
+        elif how == "profile":
+            sol.profile(optimized.eval(), x, runs=1)
+        else:
+            optimized(x).sum().backward()
+            if how == "inference":
+                optimized.eval()(x)
+        return left
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert [r() for r in used()] == [None] * 4
+    finally:
+        gc.enable()

@@ -55,7 +55,8 @@ class Hosting:
         self.recorder = recorder
         self.values = recorder.values
         self.mode = mode
-        self.made = Hosted(parts=dict(root.named_modules()))
+        self.root = root
+        self.made = Hosted()
         self.results: list[Result] = []  # by step: what it returned in this trace
         self.others: set[Any] = set()  # functions of BUILT_IN
         self.values.made.hosted = self.made
@@ -130,7 +131,9 @@ class Hosting:
         if isinstance(arg, StandIn):
             return arg._place
         if isinstance(arg, torch.nn.Module) and id(arg) in self.recorder.paths:
-            return Part(self.recorder.paths[id(arg)])
+            path = self.recorder.paths[id(arg)]
+            self.made.parts[path] = self.root.get_submodule(path)
+            return Part(path)
         if not isinstance(arg, torch.Tensor):
             return arg
         tensors.append(arg)

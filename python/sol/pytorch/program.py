@@ -138,7 +138,8 @@ class Program:
             or any(m.training for m in root.modules())
         )
         self.rows = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
-        self.hosted.parts = modules = dict(root.named_modules())
+        modules = dict(root.named_modules())
+        self.hosted.parts = {path: modules[path] for path in self.hosted.parts}
         self.effects = [(modules[path].__dict__, key, value) for path, key, value in exported.effects]
         self.single = exported.spec.is_leaf() and self._is_plain() and not self.effects
         self.build = builder(exported.spec)

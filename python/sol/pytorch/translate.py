@@ -170,7 +170,13 @@ class Translator:
         self.unequal: tuple[Any, ...] | None = None  # symbols that must be equal
 
     def run(self) -> Translation:
-        """Translates the graph. Raises UnsupportedError with everything that is not supported."""
+        """Translates the graph, once. Raises UnsupportedError with everything that is not supported."""
+        try:
+            return self._run()
+        finally:
+            self.tensors, self.leaves = {}, ()  # the builder and this hold each other: tensors shall not wait for the garbage collector
+
+    def _run(self) -> Translation:
         self._placeholders()
         self._nodes(self.traced.graph, self.traced.module)
         if not self.problems:
