@@ -217,17 +217,6 @@ static double between_chunks(const struct blocking *b)
     return all / (sums > room(t) ? t->l3_rate : t->l2_rate);
 }
 
-/* The ns by which weights come late in blocks of fewer tiles than those that the kernel is made for: each tile
- * prefetches its share of the next panel. */
-static double late(const struct blocking *b, double bytes)
-{
-    double tiles = (double)tile_count(b);
-    if (!b->p->varies || (b->options.source != B_PACKED && b->options.source != B_CALLER)) return 0;
-    for (int i = 0; i < b->m.n; i++) tiles /= (double)b->nbox[i];
-    const double there = tiles / (double)b->about_tiles;
-    return there < 1 ? (1 - there) * bytes / constants.l3 * cycle(b->target) / b->target->cores : 0;
-}
-
 /* With numbers in place of sizes. */
 static struct winograd winograd_about(const struct winograd *w)
 {
@@ -272,7 +261,6 @@ static double winograd_ns(const struct winograd *sized)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = (panel ? taps : points) * weight_vectors * t->vector_bytes;
     double memory = cold(t, weights) + far_input(t, &w->p);
-    const double waits = late(b, weights);
     if (w->weights) /* reads, transforms and writes the weights; a write counts twice */
         memory += (2 * weights + weights * taps / points) / (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
     if (steps) /* transformed tiles are written, and read by other cores */
@@ -284,7 +272,7 @@ static double winograd_ns(const struct winograd *sized)
         if (!near) memory += (all * (double)b->panels + plane * weight_vectors * b->lanes / 2) / t->l3_rate;
     } else
         memory += (double)(w->ngroup - 1) * (weights > (double)t->l2 ? cold(t, weights) : weights / t->l2_rate);
-    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) + waits +
+    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            KERNEL_STEP_NS * (1 + panel + 2 * steps);
 }
 
@@ -430,7 +418,7 @@ static double blocking_ns(const struct blocking *sized)
     const double memory =
         cold(t, weights) + far_input(t, b->p) + writing(t, b->p) + again + reading_a(b) + between_chunks(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
-           late(b, weights) + KERNEL_STEP_NS;
+           KERNEL_STEP_NS;
 }
 
 /* What a kernel costs may be asked for at another point of the dimensions than it is made for. */

@@ -60,7 +60,8 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const double read = (double)loops_elements(&p.loops->tensors.at[p.b.tensor]) * p.bytes;
     for (int form = 0; form < 4; form++) /* bit 0: gathered; bit 1: groups share vectors */
         for (int s = 0; s < n; s++)
-            for (int i = 0; i < COUNT_OF(tiles); i++) {
+            for (int k = 0; k < COUNT_OF(tiles); k++) {
+                const int i = variant_tiles(&p, k, COUNT_OF(tiles));
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], form & 1, form >> 1}};
                 if (p.a.any_border && !v.p[4]) continue;
                 if (v.p[5]) v.p[0] = MIN(v.p[0], sc->target->registers - 12);

@@ -49,7 +49,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
         if (!find(sc, c, swap, &p, &why)) continue;
         for (int s = 0; s < n; s++)
             for (int e = 0; e < EACH; e++) {
-                const int i = e / CHUNKS, chunk = chunks[e % CHUNKS];
+                const int i = variant_tiles(&p, e / CHUNKS, COUNT_OF(tiles)), chunk = chunks[e % CHUNKS];
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, chunk, tiles[i], source, swap}};
                 if (!variant_wanted(sc, &v)) continue;
                 const struct blocking_options o = options_of(sc, &v);

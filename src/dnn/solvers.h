@@ -49,6 +49,9 @@ struct variant_list {
     struct variant *at;
 };
 void variants_add(struct variant_list *l, const struct variant *v);
+/* The place of the i-th of n growing counts of tiles to try. Where sizes vary, the largest comes first: of kernels that
+ * cost the same at the hints, that with the larger block reads weights fewer times at larger sizes. */
+int variant_tiles(const struct problem *p, int i, int n);
 bool variant_wanted(const struct solver_context *sc, const struct variant *v); /* is it to be priced? */
 
 #endif

@@ -10,6 +10,11 @@ struct blocking_options variant_blocking(const struct solver_context *sc, const 
         .pixels = v->p[0], .vectors = v->p[1], .chunk = v->p[2], .tiles = v->p[3], .sum = blocking_sum(sc)};
 }
 
+int variant_tiles(const struct problem *p, int i, int n)
+{
+    return p->varies ? n - 1 - i : i;
+}
+
 void variants_add(struct variant_list *l, const struct variant *v)
 {
     int i = l->n;
