@@ -186,3 +186,103 @@ def test_which_results_have_gradients(given):
         want, got = m(x, z), s(x, z)
         assert [t.requires_grad for t in got] == [t.requires_grad for t in want]
         sum(t.sum() for t in got if t.requires_grad).backward()
+
+
+def _target(self, x):
+    with torch.no_grad():
+        h = self.b(x).relu()
+        with torch.enable_grad():
+            inside = self.a(h)
+        again = self.a(inside)
+        values, order = again.sort(1)
+    return [h, inside, again, values, order, self.a(h), h.t(), inside[0], (x + h).detach() + self.a(x)]
+
+
+@torch.no_grad()
+def _decorated(self, x):
+    return self.a(x)
+
+
+def _regions(self, x, on):
+    with torch.set_grad_enabled(on), torch.inference_mode(not on):
+        y = self.a(x)
+    torch.set_grad_enabled(False)
+    z = self.a(x)
+    torch.set_grad_enabled(True)
+    return [y.clone(), z, self.b(x), _decorated(self, x)]
+
+
+def _same(self, x):
+    with torch.no_grad():
+        y = x.contiguous().to(x.dtype)  # x itself
+        h = self.a(x)
+        h[:, 0] = self.b(x)[:, 0]
+    return [self.a(y), x * 2, h, h * self.b(y)]
+
+
+def _written(self, x):
+    y = self.a(x)
+    with torch.no_grad():
+        y.mul_(2)
+        seen = y[:, 1:].sum()
+    return [y, seen, y * self.b(x)]
+
+
+class _Doubled(torch.autograd.Function):
+    @staticmethod
+    @torch.no_grad()
+    def forward(ctx, x):
+        with torch.no_grad():
+            return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+
+
+def _own(self, x):
+    with torch.no_grad():
+        y = _Doubled.apply(self.a(x))
+    return [y, _Doubled.apply(self.b(x))]
+
+
+REGIONS = {
+    "target": _target,
+    "on": (_regions, True),
+    "off": (_regions, False),
+    "same": _same,
+    "written": _written,
+    "own": _own,
+}
+
+
+class Region(nn.Module):
+    def __init__(self, call, *more):
+        super().__init__()
+        self.a, self.b, self.call, self.more = nn.Linear(3, 3), nn.Linear(3, 3), call, more
+
+    def forward(self, x):
+        return self.call(self, x, *self.more)
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_regions_without_gradients(name):
+    """What forward computes under no_grad() has no gradient, also in eval mode, where inference is traced; the rest has PyTorch's."""
+    row = REGIONS[name]
+    m = Region(*(row if isinstance(row, tuple) else (row,))).eval()
+    s = sol.optimize(copy.deepcopy(m))
+    x = torch.randn(2, 3)
+    for training in (False, False, True):
+        found = []
+        for one in (m.train(training), s.train(training)):
+            given = x.clone().requires_grad_()
+            made = one(given)
+            wanted = [t for t in made if t.requires_grad]
+            loss = sum((k + 1) * t.square().sum() for k, t in enumerate(wanted))
+            by = torch.autograd.grad(loss, [given, *one.parameters()], allow_unused=True)
+            found.append(([t.requires_grad for t in made], by))
+        (had, by), (has, got) = found
+        assert has == had
+        for a, b in zip(got, by, strict=True):
+            assert (a is None) == (b is None)
+            assert a is None or torch.allclose(a, b, 1e-4, 1e-5)

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 from sol import _core, log
 from sol.host import replaced
 
-from . import function, operators, places
+from . import enabled, function, operators, places
 from .assigned import data
 from .generators import nothing_drawn
 from .problems import LIBRARY, located, user_line, users
@@ -85,7 +85,8 @@ def _tracing(gradients: bool) -> Iterator[None]:
     distribution = torch.distributions.Distribution
     validate = distribution._validate_args
     unseen = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
-    with torch.set_grad_enabled(gradients), own, unseen, data(recorder), warnings.catch_warnings():
+    seen = contextlib.nullcontext() if gradients else enabled.watched()
+    with torch.set_grad_enabled(gradients), seen, own, unseen, data(recorder), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
         distribution._validate_args = False
@@ -129,9 +130,13 @@ def _own_gradients(wanted: bool) -> Iterator[None]:
             is_class = isinstance(this, type)
             plain = function.as_forward(this) if is_class and threading.get_ident() == thread else None
             if plain is not None:
-                return function.differentiated(this, plain, args)
+                with enabled.held():
+                    return function.differentiated(this, plain, args)
             if not wanted or threading.get_ident() != thread:
-                return original.__get__(None if is_class else this, this if is_class else type(this))(*args, **kwargs)
+                with enabled.held() if is_class else contextlib.nullcontext():
+                    return original.__get__(None if is_class else this, this if is_class else type(this))(
+                        *args, **kwargs
+                    )
             what = f"{this.__name__}.{name}" if is_class else f"Tensor.{name}"
             why = ""
             if is_class and (by := recorder()) is not None:

@@ -1,7 +1,8 @@
 """Which tensors a result's gradients would reach, without computing gradients.
 
 A program for inference is translated without gradients. In eval mode its results still belong to autograd's graph (training.py makes the
-program with gradients when backward asks for it), but not all of them: constants, whole numbers and detached results do not.
+program with gradients when backward asks for it), but not all of them: constants, whole numbers, detached results and those of no_grad()
+do not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 
 import torch
 
-from .writes import DETACHED, storage, written
+from .assigned import assigned
+from .writes import DETACHED, storage, viewed, written
 
 Node = torch.fx.Node
 Origin = tuple[str, Any]  # ("leaf", number) or ("param", name)
@@ -34,10 +36,16 @@ def origins(graph: torch.fx.Graph, known: Mapping[Node, Origin]) -> dict[Node, f
 
     for node in graph.nodes:
         if node.op == "call_function":
+            target = node.args[0] if node.target is assigned else written(node)
+            if node.target is assigned or not _enabled(
+                node
+            ):  # what autograd does not see: a target keeps its gradients
+                bits[node] = 0 if target is None else of(target)
+                continue
             bits[node] = _made(node, functools.reduce(operator.or_, map(of, node.all_input_nodes), 0))
-            if (key := _target(node)) is not None:
+            if target is not None and (key := storage(target)) is not None:
                 put[key] = put.get(key, 0) | bits[node]
-    found = {node: 0 if node.target in DETACHED else of(node) for node in graph.nodes}
+    found = {node: 0 if detached(node) else of(node) for node in graph.nodes}
     return {n: frozenset(o for i, o in enumerate(rows) if mask >> i & 1) for n, mask in found.items() if mask}
 
 
@@ -51,10 +59,14 @@ def _made(node: Node, mask: int) -> int:
     return 0 if plain else mask
 
 
-def _target(node: Node) -> int | None:
-    """The memory that an operator writes."""
-    target = written(node)
-    return None if target is None else storage(target)
+def _enabled(node: Node) -> bool:
+    """Whether gradients were enabled there."""
+    return bool(node.meta.get("enabled", True))
 
 
-__all__ = ["origins"]
+def detached(node: Node) -> bool:
+    """Whether it shares memory with another tensor, but has no gradients."""
+    return node.target in DETACHED or (not _enabled(node) and written(node) is None and viewed(node) is not None)
+
+
+__all__ = ["detached", "origins"]

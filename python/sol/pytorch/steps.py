@@ -11,6 +11,7 @@ import torch
 
 from sol import _core
 
+from .enabled import turn
 from .problems import located
 
 Node = torch.fx.Node
@@ -85,6 +86,8 @@ class Steps(torch.fx.Interpreter):
             if transforms(n):  # changes the state of PyTorch: it must not begin if it cannot be completed
                 raise _core.UnsupportedError(f"{FUNC}: {FUNC_INSTEAD}")
             made = self._inside(n) if n.target is _CHECKPOINT else super().run_node(n)
+            if n.target is torch._C._set_grad_enabled:
+                turn(bool(n.args[0]))
             if enters(n):
                 self.entered.append(_leaving(n.target, made))
             elif leaves(n) and self.entered:

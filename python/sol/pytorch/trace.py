@@ -35,7 +35,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import boxes, buffers, fake, function, inner, operators, outside, places, sized_math, state
+from . import boxes, buffers, enabled, fake, function, inner, operators, outside, places, sized_math, state
 from .assigned import Assigned
 from .captured import Captured
 from .decompose import rule
@@ -222,7 +222,9 @@ class _Recorder(ProxyTorchDispatchMode):
             self.inside -= 1
             self.running = ""
         if isinstance(made, torch.Tensor):
-            if args and made is args[0] and made is not given[0]:  # a constant, converted to its own type
+            if (
+                args and made is args[0] and not func._schema.is_mutable
+            ):  # it has the type and layout already, and keeps its gradients
                 return given[0]
             node = self._call(func, inputs, named, snapshot_fake(made))
             self.nodes[made] = node
@@ -342,7 +344,7 @@ class _Recorder(ProxyTorchDispatchMode):
         node = self.graph.create_node(
             "call_function", func, args, kwargs, name=getattr(func, "overloadpacket", func).__name__
         )
-        node.meta["val"], node.meta["enabled"] = value, torch.is_grad_enabled()
+        node.meta["val"], node.meta["enabled"] = value, enabled.enabled()
         node.meta["place"], node.meta["step"] = self._place(), self.step
         return node
 

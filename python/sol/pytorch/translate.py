@@ -28,7 +28,7 @@ from .assigned import assigned
 from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft
-from .history import origins
+from .history import detached, origins
 from .layout import Layout
 from .outside import Outside, Registered, Unit
 from .problems import Problem, place, rejection
@@ -37,7 +37,7 @@ from .reals import Real
 from .sizes import Rounding, Shaped, Sizes
 from .steps import FUNC, FUNC_INSTEAD
 from .trace import Source, Traced
-from .writes import Memory, viewed, written
+from .writes import DETACHED, Memory, viewed, written
 
 HALF = (torch.float16, torch.bfloat16)
 _OF = {"leaf": "argument", "host": "result of a host function", "param": "parameter"}
@@ -598,6 +598,8 @@ class Translator:
             if written(node) is None:
                 if any(_has_node(o) for o in (*node.args[1:], *node.kwargs.values())):
                     return None
+                if detached(node) and node.target not in DETACHED:
+                    steps.append((torch.Tensor.detach, (), {}))
                 steps.append((node.target, self._read(tuple(node.args[1:])), self._read(dict(node.kwargs))))
             node = parent
 
