@@ -217,7 +217,8 @@ def _same(self, x):
         y = x.contiguous().to(x.dtype)  # x itself
         h = self.a(x)
         h[:, 0] = self.b(x)[:, 0]
-    return [self.a(y), x * 2, h, h * self.b(y)]
+    z, _ = torch.broadcast_tensors(self.a(x), h)
+    return [self.a(y), x * 2, h, h * self.b(y), z]
 
 
 def _written(self, x):

@@ -1,5 +1,6 @@
 """Operators: the table itself, torch's own samples, and core ATen."""
 
+import math
 import re
 
 import opinfo
@@ -218,3 +219,30 @@ def test_gradients_of_maxima_with_nan(f):
         gradients.append((x.grad, y.grad))
     for got, expected in zip(*gradients, strict=True):
         assert torch.equal(got, expected)
+
+
+def quantized(x, w):
+    scale, zero = torch.tensor([0.05, 0.1, 0.3]), torch.tensor([0, 3, 1], dtype=torch.int32)
+    rows = torch.fake_quantize_per_channel_affine(w, scale, zero, 0, -8, 7)
+    columns = torch.fake_quantize_per_channel_affine(x.clamp(-100, 100), scale, zero, 1, 0, 15)
+    by_tensors = torch.fake_quantize_per_tensor_affine(
+        x, torch.tensor([0.1]), torch.tensor([2], dtype=torch.int32), -5, 20
+    )
+    return rows, columns, by_tensors, torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 30)
+
+
+def test_simulated_quantization():
+    odd = torch.tensor([math.nan, math.inf, -math.inf, 0.05, 0.15, -0.25, 1e30, 0.0, -0.0])
+    x, w = torch.cat([3 * torch.randn(300), odd]).reshape(-1, 3), 2 * torch.randn(3, 50)
+    found = []
+    for f in (quantized, sol.optimize(quantized)):
+        given = [t.clone().requires_grad_() for t in (x, w)]
+        made = f(*given)
+        found.append([*made, *torch.autograd.grad(made, given, [t.detach().nan_to_num(1, 2, 3) for t in made])])
+    assert all(map(torch.equal, *found))
+
+
+def test_products_of_several_types():
+    """The shape functions of PyTorch promote them, its operators do not."""
+    message = rejection(torch.nn.Linear(4, 3), torch.ones(2, 4, dtype=torch.float64))
+    assert "linear.default: operands of several types: f32, f64" in message

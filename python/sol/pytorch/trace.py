@@ -229,7 +229,8 @@ class _Recorder(ProxyTorchDispatchMode):
             node = self._call(func, inputs, named, snapshot_fake(made))
             self.nodes[made] = node
         elif isinstance(made, tuple | list):
-            self._parts(self._call(func, inputs, named, type(made)(_value(m) for m in made)), made)
+            many = self._call(func, inputs, named, type(made)(_value(m) for m in made))
+            self._parts(many, made, not func._schema.is_mutable)
         elif made is None:
             self._call(func, inputs, named, None)
         elif not isinstance(made, (bool, int, float, *SYMBOLIC)):
@@ -348,14 +349,16 @@ class _Recorder(ProxyTorchDispatchMode):
         node.meta["place"], node.meta["step"] = self._place(), self.step
         return node
 
-    def _parts(self, node: Node, values: Sequence[Any]) -> None:
+    def _parts(self, node: Node, values: Sequence[Any], keep: bool = False) -> None:
+        """Records what an operator makes. `keep`: operands among it stay what they are."""
         for i, value in enumerate(values):
             if isinstance(value, tuple | list):
                 raise Unusual("lists of lists")
             if isinstance(value, torch.Tensor):
                 part = self.graph.call_function(operator.getitem, (node, i))
                 part.meta.update(node.meta, val=node.meta["val"][i])
-                self.nodes[value] = part
+                if not keep or self.node(value, None) is None:
+                    self.nodes[value] = part
 
     def call(self, target: Any, args: Any, made: torch.Tensor) -> Node:
         """Adds the node of what is no operator."""

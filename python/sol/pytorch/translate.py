@@ -367,6 +367,8 @@ class Translator:
             row, schema = operators.find(str(plain)), plain._schema
         if row is None:
             return self._decomposed(node)
+        if schema.name in _OF_ONE_TYPE:
+            _check_types(node)
         args, kwargs = self._read(node.args), self._read(node.kwargs)
         b = self.b
         b.name = f"{path}.{node.name}" if path else node.name
@@ -381,12 +383,10 @@ class Translator:
             made = operators.like_out(b, made)
         else:
             made = _as_traced(b, made, val)
-        types = {sol_name(a.dtype) for a in args if isinstance(a, Value)}
         try:
             _compare(name, made, val)
         except _core.InternalError as e:
-            if len(types) > 1:  # PyTorch's shape functions do not check types, but its operators do
-                raise Rejected(f"operands of several types: {', '.join(sorted(types))}") from e
+            _check_types(node)
             if isinstance(row, Outside | Registered):
                 raise Rejected(str(e).partition(": ")[2]) from e
             raise
@@ -660,6 +660,24 @@ def _as_traced(b: Builder, made: Any, val: Any) -> Any:
     if made.shape == shape or list(map(forms.hint, made.shape)) != list(map(forms.hint, shape)):
         return made
     return b.layer("Exactly", made, shape=list(shape))
+
+
+# Products, which do not promote types
+_OF_ONE_TYPE = frozenset(
+    f"aten::{name}"
+    for name in "addbmm addmm addmv baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "convolution dot linear matmul mm mv".split()
+)
+
+
+def _check_types(node: torch.fx.Node) -> None:
+    """Rejects operands of several types: PyTorch's shape functions do not check them, but its operators do."""
+    operands = [a.meta.get("val") for a in node.args if isinstance(a, torch.fx.Node)]
+    types = sorted(
+        {sol_name(t.dtype) for t in operands if isinstance(t, torch.Tensor | Shaped) and t.dtype not in REAL}
+    )
+    if len(types) > 1:
+        raise Rejected(f"operands of several types: {', '.join(types)}")
 
 
 def _compare(name: str, made: Any, val: Any) -> None:

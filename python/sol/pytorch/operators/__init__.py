@@ -27,7 +27,7 @@ __all__ = [
 
 # Importing these modules fills the table.
 for _family in (
-    "chance contract counting create fourier index linear losses maths moves norms packed pairs phases reduce region_pools regions "
-    "resample sized transformer"
+    "chance contract counting create fourier index linear losses maths moves norms packed pairs phases quantization reduce region_pools "
+    "regions resample sized transformer"
 ).split():
     importlib.import_module(f".{_family}", __name__)
