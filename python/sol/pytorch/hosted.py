@@ -87,7 +87,9 @@ class Hosted:
 
     steps: list[Step] = field(default_factory=list)
     inputs: list[tuple[Made, torch.Tensor]] = field(default_factory=list)  # with an example, whose data is not used
-    parts: dict[str, torch.nn.Module] = field(default_factory=dict)  # the model's modules that steps call: others may be freed
+    parts: dict[str, torch.nn.Module] = field(
+        default_factory=dict
+    )  # the model's modules that steps call: others may be freed
 
     def _run(self, fetch: Fetch, facts: Facts, count: int) -> list[Result]:
         """What the first steps return."""

@@ -174,7 +174,10 @@ class Translator:
         try:
             return self._run()
         finally:
-            self.tensors, self.leaves = {}, ()  # the builder and this hold each other: tensors shall not wait for the garbage collector
+            self.tensors, self.leaves = (
+                {},
+                (),
+            )  # the builder and this hold each other: tensors shall not wait for the garbage collector
 
     def _run(self) -> Translation:
         self._placeholders()

@@ -311,7 +311,9 @@ class Values:
             if node in self.used and node not in live and not node.users and node.op == "call_function":
                 graph.erase_node(node)
         self._env.clear()
-        self.given = None  # a trace is a cycle of objects, which should not keep the call's tensors until they are collected
+        self.given = (
+            None  # a trace is a cycle of objects, which should not keep the call's tensors until they are collected
+        )
 
     def _kind(self, needed: Sequence[Node], sources: Mapping[Node, Any]) -> str:
         weights = any(self._is_weight(n, sources) for n in needed)
