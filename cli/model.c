@@ -429,17 +429,18 @@ int call_make(struct cli *c, struct model *m, bool random, struct call *out_call
         k->inputs[i] = k->in[i].data;
     }
     for (int i = 0; i < k->nout && !code; i++) {
-        int64_t shape[ARRAY_DIMS];
-        const struct sol_io io = sized(m, sol_net_output(m->net, i), shape);
-        if (!array_make(&k->out[i], io.name, io.dtype, io.ndim, io.shape)) code = EXIT_FAILED;
+        const struct sol_io io = sol_net_output(m->net, i);
+        const int64_t room = sol_net_output_room(m->net, i, m->dims);
+        if (!array_make(&k->out[i], io.name, io.dtype, 1, &room)) code = EXIT_FAILED;
         k->outputs[i] = k->out[i].data;
     }
     return code;
 }
 
-/* An output has room for the largest sizes; a run says how large it is. */
+/* An output has room for the most elements; a run says how many there are. */
 static void resize(struct array *a, struct sol_io io, const int64_t *dims)
 {
+    a->ndim = io.ndim;
     a->elements = 1;
     for (int d = 0; d < io.ndim; d++) a->elements *= a->shape[d] = sol_size_at(io.shape[d], dims);
     a->bytes = (size_t)a->elements * dtype_bytes(a->dtype);
@@ -454,8 +455,7 @@ int call_run(struct cli *c, const struct model *m, struct call *call, double *ou
         .dims = m->dims, .inputs = call->inputs, .outputs = call->outputs, .threads = c->o.threads, .out_dims = dims};
     sol_status status = sol_net_run_at(m->net, m->params, &at);
     *out_s = now_s() - start;
-    for (int i = 0; i < call->nout && !status && sol_net_dims(m->net); i++)
-        resize(&call->out[i], sol_net_output(m->net, i), dims);
+    for (int i = 0; i < call->nout && !status; i++) resize(&call->out[i], sol_net_output(m->net, i), dims);
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 

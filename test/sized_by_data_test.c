@@ -339,6 +339,39 @@ static void outputs_that_are_missing(void **state)
     close_sized(&s);
 }
 
+/* What lies behind the elements that are found is largest if there are none. */
+static void outputs_that_fall_when_others_grow(void **state)
+{
+    (void)state;
+    struct sized s;
+    float x[9], y[9], rest[9];
+    int64_t dims[2];
+    open("graph \"split\"\n"
+         "dim #0 \"n\" hint=6 min=0 max=9 multiple=1\n"
+         "dim #1 \"found\" most=#0\n"
+         "input %0:f32[#0] \"x\"\n"
+         "%1 = NonZero(%0) size=#1\n"
+         "%2 = Slice(%0) axes=[0] start=[0] end=[#1] step=[1]\n"
+         "%3 = Slice(%0) axes=[0] start=[#1] end=[#0] step=[1]\n"
+         "output %2 \"y\"\n"
+         "output %3 \"rest\"\n",
+         &s);
+    for (int64_t n = 0; n <= 9; n++)
+        for (int64_t found = 0; found <= n; found++) {
+            for (int64_t i = 0; i < n; i++) x[i] = i < n - found ? 0 : (float)i + 1;
+            const int64_t *const shapes[] = {&n};
+            assert_int_equal(sol_net_bind(s.net, shapes, dims), SOL_OK);
+            for (int i = 0; i < 2; i++) assert_int_equal(sol_net_output_room(s.net, i, dims), n);
+            const struct sol_call call = {
+                .dims = dims, .inputs = (const void *[]){x}, .outputs = (void *[]){y, rest}, .out_dims = dims};
+            if (sol_net_run_at(s.net, s.params, &call)) fail_msg("%s", sol_error(ctx));
+            assert_int_equal(dims[1], found);
+            assert_memory_equal(y, x, (size_t)found * sizeof *x);
+            assert_memory_equal(rest, x + found, (size_t)(n - found) * sizeof *x);
+        }
+    close_sized(&s);
+}
+
 /* The most may be 0: nothing can be found. */
 static void finds_nothing(void **state)
 {
@@ -398,6 +431,7 @@ int main(void)
         cmocka_unit_test(checks_needs),
         cmocka_unit_test(checks_when_the_last_is_set),
         cmocka_unit_test(parts_behind_found_sizes),
+        cmocka_unit_test(outputs_that_fall_when_others_grow),
         cmocka_unit_test(outputs_that_are_missing),
         cmocka_unit_test(finds_nothing),
         cmocka_unit_test(rejects_graphs),

@@ -449,11 +449,14 @@ struct sol_call {
 /* The same as sol_net_run and sol_net_forward, at the sizes of the call. sol_net_backward runs at the sizes of its
  * forward. Several threads may use different sizes at the same time. Memory grows to what the largest sizes need. Other
  * errors: INVALID (sizes), NOMEM: smaller sizes still run. For dimensions that the network sets (sol_graph_data_dim),
- * the caller's entries of `dims` do not count, sol_net_bind says the most, and outputs have room for that. They are
+ * the caller's entries of `dims` do not count, and outputs have room for sol_net_output_room elements. They are
  * written as tensors of the sizes in out_dims: sol_size_at(shape[d], out_dims). */
 sol_status sol_net_run_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c);
 sol_status sol_net_forward_at(struct sol_net *net, struct sol_params *params, const struct sol_call *c,
                               struct sol_saved **out_saved);
+/* The most elements that output i may have at given sizes, whatever the network sets: a part behind the elements that
+ * it finds is largest if it finds none. */
+int64_t sol_net_output_room(const struct sol_net *net, int i, const int64_t *dims);
 /* The memory at given sizes; sol_net_memory is for the dimensions' hints. Errors: INVALID (sizes), NOMEM. */
 sol_status sol_net_memory_at(struct sol_net *net, const int64_t *dims, struct sol_memory *out_m);
 /* The peak as a formula of the dimensions, "12.1MB + #0 * 3.4MB", which is exact at the hints and an estimate

@@ -369,7 +369,9 @@ PyObject *call_make_outputs(struct py_caller *c, int first, int n, const int64_t
         struct dl_tensor t;
         PyObject *row = PyTuple_GetItem(c->results, first + i);
         bool varies = c->ndim && c->result_varies[first + i];
-        PyObject *filled = varies ? varies_fill(PyTuple_GetItem(row, 0), dims) : Py_NewRef(PyTuple_GetItem(row, 0));
+        PyObject *filled = !varies     ? Py_NewRef(PyTuple_GetItem(row, 0))
+                           : c->nfound ? varies_room(c, first + i, dims)
+                                       : varies_fill(PyTuple_GetItem(row, 0), dims);
         PyObject *out = filled ? PyObject_Call(c->empty, filled, PyTuple_GetItem(row, 1)) : NULL;
         Py_XDECREF(filled);
         if (!out || PyTuple_SetItem(made, i, out) || c->api->view(out, &t)) {

@@ -123,6 +123,8 @@ int varies_find(struct py_caller *c, struct call *call); /* the sizes of a call,
 /* After a run that has set sizes: gives outputs these sizes, and appends them to the tuple. A new reference, or NULL.
  */
 PyObject *varies_found(struct py_caller *c, PyObject *made, const int64_t *dims);
+PyObject *varies_room(const struct py_caller *c, int output,
+                      const int64_t *dims); /* of a row for the most elements of an output */
 PyObject *varies_fill(PyObject *args,
                       const int64_t *dims); /* the arguments of `empty` with numbers in place of forms */
 void varies_free(struct py_caller *c);

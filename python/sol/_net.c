@@ -98,6 +98,19 @@ static PyObject *net_memory_at(PyObject *self, PyObject *sizes)
     return status ? core_raise(status) : memory_dict(&m);
 }
 
+static PyObject *net_room(PyObject *self, PyObject *sizes)
+{
+    const struct sol_net *net = ((struct py_net *)self)->net;
+    int64_t dims[MOST_VARY];
+    if (sizes_read(net, sizes, dims)) return NULL;
+    PyObject *made = PyTuple_New(sol_net_outputs(net));
+    for (int i = 0; made && i < sol_net_outputs(net); i++) {
+        PyObject *n = PyLong_FromLongLong(sol_net_output_room(net, i, dims));
+        if (!n || PyTuple_SetItem(made, i, n)) Py_CLEAR(made);
+    }
+    return made;
+}
+
 static PyObject *net_peak(PyObject *self, void *unused)
 {
     char *text;
@@ -214,13 +227,22 @@ static Py_ssize_t io_bytes(const struct run *r, struct sol_io io)
     return n;
 }
 
-static int get_buffer(struct run *r, PyObject *object, struct sol_io io, bool write)
+static Py_ssize_t output_bytes(const struct run *r, int i)
 {
+    const struct sol_net *net = r->net->net;
+    return core_dtype_bytes(sol_net_output(net, i).dtype) * (Py_ssize_t)sol_net_output_room(net, i, r->dims);
+}
+
+static int get_buffer(struct run *r, PyObject *object, int i, bool output)
+{
+    const struct sol_net *net = r->net->net;
+    const struct sol_io io = output ? sol_net_output(net, i) : sol_net_input(net, i);
+    const Py_ssize_t bytes = output ? output_bytes(r, i) : io_bytes(r, io);
     Py_buffer *b = &r->buffer[r->n];
-    if (PyObject_GetBuffer(object, b, PyBUF_C_CONTIGUOUS | (write ? PyBUF_WRITABLE : 0))) return -1;
+    if (PyObject_GetBuffer(object, b, PyBUF_C_CONTIGUOUS | (output ? PyBUF_WRITABLE : 0))) return -1;
     r->n++;
-    if (b->len == io_bytes(r, io)) return 0;
-    PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %zd bytes, got %zd", io.name, io_bytes(r, io), b->len);
+    if (b->len == bytes) return 0;
+    PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %zd bytes, got %zd", io.name, bytes, b->len);
     return -1;
 }
 
@@ -284,7 +306,6 @@ static PyObject *run_buffers(const struct run *r)
 /* Buffers of both tuples, which may be shorter than the network's; None: not given. */
 static int get_buffers(struct run *r, PyObject *ins, PyObject *outs)
 {
-    struct sol_net *net = r->net->net;
     const int nin = (int)PyTuple_Size(ins), nout = (int)PyTuple_Size(outs);
     if (nin > r->nin || nout > r->nout) {
         PyErr_Format(core.error[SOL_ERR_INVALID], "run: expected %d inputs and %d outputs, got %d and %d", r->nin,
@@ -298,13 +319,13 @@ static int get_buffers(struct run *r, PyObject *ins, PyObject *outs)
     for (int i = 0; i < nin; i++) {
         PyObject *object = PyTuple_GetItem(ins, i);
         if (object == Py_None) continue;
-        if (get_buffer(r, object, sol_net_input(net, i), false)) return -1;
+        if (get_buffer(r, object, i, false)) return -1;
         r->inputs[i] = r->buffer[r->n - 1].buf;
     }
     for (int i = 0; i < nout; i++) {
         PyObject *object = PyTuple_GetItem(outs, i);
         if (object == Py_None) continue;
-        if (get_buffer(r, object, sol_net_output(net, i), true)) return -1;
+        if (get_buffer(r, object, i, true)) return -1;
         r->outputs[i] = r->buffer[r->n - 1].buf;
     }
     return need_params(r->net);
@@ -443,6 +464,7 @@ static PyMethodDef net_methods[] = {
      "backward(saved, keep, inputs, outputs, threads=0): the second half; None for what it does not read"},
     {"bind", net_bind, METH_O, "bind(shapes) -> dims: the sizes of a call, by the shapes of its inputs"},
     {"memory_at", net_memory_at, METH_O, "memory_at(dims) -> the same as memory, at these sizes"},
+    {"room", net_room, METH_O, "room(dims) -> by output, the most elements that it may have at these sizes"},
     {"backward_reads", net_backward_reads, METH_VARARGS,
      "backward_reads(output, i) -> bool: does the second half of a network read input (output) i of the first?"},
     {"backward_params", net_backward_params, METH_NOARGS,

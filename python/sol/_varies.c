@@ -123,6 +123,11 @@ PyObject *varies_fill(PyObject *args, const int64_t *dims)
     return made;
 }
 
+PyObject *varies_room(const struct py_caller *c, int output, const int64_t *dims)
+{
+    return Py_BuildValue("((L)(i))", (long long)sol_net_output_room(c->net->net, output, dims), 1);
+}
+
 static Py_ssize_t elements(PyObject *shape)
 {
     Py_ssize_t n = 1;

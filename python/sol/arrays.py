@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -141,12 +142,15 @@ class Program:
     def run(self, leaves: Sequence[Any]) -> Any:
         """The model's result."""
         dims, inputs = self.sizes(leaves), self._inputs(leaves)
-        outputs = self._empty(self.net.outputs, dims)
-        found = self.net.run(inputs, outputs, 0, dims)
-        if self.net.found and found is not None:  # sizes that depend on data
-            cut = self._empty(self.net.outputs, found)
-            outputs = tuple(o.reshape(-1)[: c.size].reshape(c.shape) for o, c in zip(outputs, cut, strict=True))
-        return self._results(outputs)
+        if not self.net.found:
+            outputs = self._empty(self.net.outputs, dims)
+            self.net.run(inputs, outputs, 0, dims)
+            return self._results(outputs)
+        rows = zip(self.net.room(dims), self.net.outputs, strict=True)  # sizes depend on data
+        work = tuple(np.empty(room, NUMPY[dtype]) for room, (_, dtype, _) in rows)
+        found = self.net.run(inputs, work, 0, dims) or ()
+        shapes = ([_core.size_at(n, found) for n in shape] for _, _, shape in self.net.outputs)
+        return self._results([o[: math.prod(shape)].reshape(shape) for o, shape in zip(work, shapes, strict=True)])
 
     def vjp(self, leaves: Sequence[Any], call: Call) -> tuple[Any, Callable[..., Gradients]]:
         """The model's result, and the function that computes gradients."""

@@ -55,7 +55,8 @@ class Program:
         self.net, self.dims = net, dims
         self.taken = _core.onnx_taken(net)  # arguments whose values it is made for
         self.inputs = [self._sized(io, dims) for io in net.inputs]
-        self.outputs = [self._sized(io, dims) for io in net.outputs]  # the largest, where sizes depend on data
+        self.outputs = [self._sized(io, dims) for io in net.outputs]  # where most is found, where sizes depend on data
+        self.room = net.room(dims)  # by output: elements
         found = {f"#{i}" for i in net.found}
         self.found = [any(found & set(re.findall(r"#\d+", _core.size_text(n))) for n in io[2]) for io in net.outputs]
 
@@ -64,15 +65,15 @@ class Program:
         return name, dtype, tuple(_core.size_at(n, dims) for n in shape) if dims else shape
 
     def run(self, inputs: tuple[Any, ...], work: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """Runs with memory for the outputs. Returns them: where a size depends on data, the part that the call has filled,
-        in memory of its own if that is less than half."""
+        """Runs with memory for the outputs, `room` elements where a size depends on data. Returns them, there the part that the call
+        has filled, in memory of its own if that is less than half."""
         dims = self.net.run(inputs, tuple(work), 0, self.dims)
         results = list(work)
         for i, io in enumerate(self.net.outputs):
             if self.found[i] and dims is not None:
                 shape = self._sized(io, dims)[2]
                 n = math.prod(shape)
-                part = work[i].reshape(-1)[:n].reshape(shape)
+                part = work[i][:n].reshape(shape)
                 results[i] = part if 2 * n >= work[i].size else part.copy()
         return results
 
@@ -441,8 +442,12 @@ class Network:
         inputs = tuple(self._input(values[name], name, dtype, shape) for name, dtype, shape in program.inputs)
         wanted = self._wanted(program, out)
         work = tuple(
-            np.empty(shape, _NUMPY[dtype]) if to is None or found or not _writable_in_place(to, inputs) else to
-            for to, found, (_, dtype, shape) in zip(wanted, program.found, program.outputs, strict=True)
+            to
+            if to is not None and not found and _writable_in_place(to, inputs)
+            else np.empty(room if found else shape, _NUMPY[dtype])
+            for to, found, room, (_, dtype, shape) in zip(
+                wanted, program.found, program.room, program.outputs, strict=True
+            )
         )
         made = program.run(inputs, work)
         for to, result, (name, dtype, _) in zip(wanted, made, program.outputs, strict=True):

@@ -257,11 +257,12 @@ static sol_status make_outputs(const struct fused *f, const struct program *q, s
     int64_t shape[SOL_MAX_DIMS];
     for (int i = 0; i < sol_net_outputs(q->made.net); i++) {
         const struct sol_io io = sol_net_output(q->made.net, i);
-        const size_t bytes = shape_at(&io, c->dims, shape);
         if (!q->found_size) {
+            shape_at(&io, c->dims, shape);
             TRY(take_output(f, q, c, i, shape, &c->output[i]));
             continue;
         }
+        const size_t bytes = (size_t)sol_net_output_room(q->made.net, i, c->dims) * (size_t)dtype_def(io.dtype)->bytes;
         c->output[i] = c->own[i] = ctx_try(f->provider->ctx, bytes + 1);
         if (!c->own[i])
             return ctx_fail(f->provider->ctx, SOL_ERR_NOMEM, "no memory for output '%s' of %zu bytes", io.name, bytes);

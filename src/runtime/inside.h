@@ -102,6 +102,7 @@ struct sol_net {
     /* Of a network with dimensions that vary: */
     int64_t *example;       /* its sizes for the dimensions' hints */
     const int64_t *most;    /* by dimension: parts.most */
+    int64_t *room;          /* by output: the most elements, as a size of dimensions that callers tell */
     int told;               /* how many dimensions callers tell */
     struct size_read *read; /* what the inputs' shapes must be */
     int nread;
@@ -144,6 +145,7 @@ sol_status launched_add(struct sol_net *net, const struct launched *l, int step)
 
 /* net.c */
 int64_t io_bytes(const struct sol_io *io, const int64_t *dims);
+int64_t output_bytes(const struct sol_net *net, int i, const int64_t *dims); /* whatever the network sets */
 void net_memory(const struct sol_net *net, const int64_t *sizes, struct sol_memory *out_m);
 void net_lock(struct sol_net *net);
 void net_unlock(struct sol_net *net);
@@ -186,8 +188,6 @@ enum { SIZES_TEXT = 400, CHECK_TEXT = 600 };
 void sizes_text(const struct sol_net *net, const int64_t *sizes, char out[SIZES_TEXT]);
 size_t sizes_bytes(const struct sol_net *net); /* what a slot needs for `known` and `own` */
 bool sizes_are_set(const struct sol_net *net); /* by steps? */
-/* The dimensions of a call, where those that steps set are the most that they may become. `out` has room for them. */
-const int64_t *sizes_most(const struct sol_net *net, const int64_t *dims, int64_t *out);
 sol_status sizes_set(const struct sol_net *net, int64_t *sizes,
                      int dim); /* what follows from a dimension that is set */
 

@@ -11,6 +11,11 @@ int64_t io_bytes(const struct sol_io *io, const int64_t *dims)
     return n;
 }
 
+int64_t output_bytes(const struct sol_net *net, int i, const int64_t *dims)
+{
+    return size_mul(sol_net_output_room(net, i, dims), dtype_def(net->parts.outputs[i].dtype)->bytes);
+}
+
 static int64_t sum(int n, const struct sol_io *io, const int64_t *dims)
 {
     int64_t total = 0;
@@ -204,7 +209,8 @@ void net_memory(const struct sol_net *net, const int64_t *sizes, struct sol_memo
     const struct sol_module *m = net->module;
     const struct sol_program *f = &m->forward, *b = &m->backward, *q = &m->prepare;
     const int64_t threads = net->launches ? 1 : rt_processors();
-    int64_t constants = 0;
+    int64_t constants = 0, outputs = 0;
+    for (int i = 0; i < m->noutput; i++) outputs += output_bytes(net, i, sizes);
     for (int i = 0; i < m->nbuffer; i++)
         if (m->buffer[i].kind == SOL_BUFFER_CONST) constants += m->buffer[i].bytes;
     /* a slot serves both: each block has the larger of the two sizes */
@@ -214,7 +220,7 @@ void net_memory(const struct sol_net *net, const int64_t *sizes, struct sol_memo
     *out_m = (struct sol_memory){.params = sum(m->nparam, net->parts.params, NULL),
                                  .prepared = m->prepared_bytes,
                                  .inputs = sum(m->ninput, net->parts.inputs, sizes),
-                                 .outputs = sum(m->noutput, net->parts.outputs, sizes),
+                                 .outputs = outputs,
                                  .saved = rt_quantity(m->saved_bytes, sizes),
                                  .workspace = running,
                                  .if_fast = net->parts.if_fast,

@@ -142,16 +142,16 @@ const struct runner runner_here = {begin_here, end_here, block_here, fill_here, 
 static sol_status check_pointers(struct sol_net *net, enum sol_buffer_kind kind, int given, const int64_t *dims,
                                  const void *const *p)
 {
-    const struct sol_io *io = kind == SOL_BUFFER_INPUT ? net->parts.inputs : net->parts.outputs;
+    const bool input = kind == SOL_BUFFER_INPUT;
+    const struct sol_io *io = input ? net->parts.inputs : net->parts.outputs;
     for (int k = 0; k < net->module->nbuffer; k++) {
         const struct sol_buffer *b = &net->module->buffer[k];
         const int i = b->index;
         if (b->kind != (int32_t)kind || !(b->given & given) || (p && p[i])) continue;
-        const int64_t bytes = io_bytes(&io[i], dims);
+        const int64_t bytes = input ? io_bytes(&io[i], dims) : output_bytes(net, i, dims);
         if (bytes <= 0) continue;
         return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': %s %d, '%s', is NULL, expected %lld bytes",
-                        net->parts.name, kind == SOL_BUFFER_INPUT ? "input" : "output", i, io[i].name,
-                        (long long)bytes);
+                        net->parts.name, input ? "input" : "output", i, io[i].name, (long long)bytes);
     }
     return SOL_OK;
 }
@@ -226,8 +226,7 @@ static sol_status run(struct sol_net *net, struct call *c, int given, struct pro
                         "network '%s': a call needs parameters of its own: sol_params_create", net->parts.name);
     if (net->module->ndim) TRY(sol_net_check_dims(net, c->dims));
     TRY(check_pointers(net, SOL_BUFFER_INPUT, given, c->dims, c->inputs));
-    int64_t most[SIZE_MOST_DIMS];
-    TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, sizes_most(net, c->dims, most), (const void *const *)c->outputs));
+    TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, c->dims, (const void *const *)c->outputs));
     c->threads = choose_threads(net, c->threads);
     TRY(prepare_enter(c->params, c->threads));
     const sol_status status = run_slot(net, c, given, profile);

@@ -141,11 +141,23 @@ sol_status sizes_set(const struct sol_net *net, int64_t *sizes, int dim)
     return fit ? misfit(net, fit, which, sizes) : SOL_OK;
 }
 
-const int64_t *sizes_most(const struct sol_net *net, const int64_t *dims, int64_t *out)
+int64_t sol_net_output_room(const struct sol_net *net, int i, const int64_t *dims)
 {
-    if (net->told == net->module->ndim) return dims;
-    for (int i = 0; i < net->module->ndim; i++) out[i] = net->most[i] < 0 ? dims[i] : size_at(net->most[i], dims);
-    return out;
+    if (i < 0 || i >= net->module->noutput) return 0;
+    return size_at(net->room[i], dims);
+}
+
+static sol_status find_rooms(struct sol_net *net)
+{
+    net->room = NEW_ARRAY(net->arena, int64_t, net->module->noutput + 1);
+    TRY(ctx_check(net->ctx));
+    for (int i = 0; i < net->module->noutput; i++) {
+        const struct sol_io *io = &net->parts.outputs[i];
+        int64_t n = 1;
+        for (int d = 0; d < io->ndim; d++) n = size_mul(n, io->shape[d]);
+        net->room[i] = sizes_are_set(net) ? size_upper(n, net->most) : n;
+    }
+    return SOL_OK;
 }
 
 static sol_status find(struct sol_net *net, struct slot *s, const int64_t *dims)
@@ -224,6 +236,7 @@ sol_status sol_net_check_dims(struct sol_net *net, const int64_t *dims)
 sol_status sizes_begin(struct sol_net *net)
 {
     const struct sol_module *m = net->module;
+    TRY(find_rooms(net));
     if (!m->nsize) return SOL_OK;
     int64_t hint[SIZE_MOST_DIMS];
     for (int i = 0; i < m->ninput; i++) net->nread += net->parts.inputs[i].ndim;

@@ -145,6 +145,25 @@ def test_nms_with_constants_has_room_for_what_they_allow():
     assert f._latest.outputs[0][2] == (2 * 3 * 4, 3)
 
 
+def test_what_lies_behind_is_largest_if_nothing_is_found():
+    nodes = [
+        node("NonZero", ["m"], ["i"]),
+        node("Shape", ["i"], ["s"]),
+        node("Slice", ["s", "one", "two", "zero"], ["n"]),
+        node("Slice", ["x", "zero", "n", "zero"], ["y"]),
+        node("Slice", ["x", "n", "end", "zero"], ["rest"]),
+    ]
+    weights = [ints("zero", 0), ints("one", 1), ints("two", 2), ints("end", 1 << 31)]
+    outputs = [info("y", None), info("rest", None)]
+    m = model(nodes, [info("x", ["a", 2]), info("m", ["a"], BOOL)], outputs, weights)
+    feeds = [{"x": sparse((n, 2), 1), "m": np.arange(n) < k} for n in (1, 400) for k in (0, 1, n)]
+    agrees(m, *feeds)
+    function = sol.optimize(m, framework="numpy")
+    for feed in feeds:
+        for got, k in zip(function(**feed), (slice(feed["m"].sum()), slice(feed["m"].sum(), None)), strict=True):
+            np.testing.assert_array_equal(got, feed["x"][k])
+
+
 def test_what_follows_computes_with_the_size():
     """x[mask] sorted, the best three of it, its rows beside their sum, and a mask that all are above the mean."""
     nodes = [

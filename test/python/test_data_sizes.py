@@ -67,6 +67,9 @@ CASES = {
     "numbers of elements": lambda x: (x[x > 0].shape[0], x[x > 1].numel() * 2, (x > 2).nonzero()),
     "reductions": lambda x: (x[x > 0].sum(), x[x > 0].mean(), torch.softmax(x[x > 0], 0), x[x > 0].sort()),
     "two parts": lambda x: torch.cat([x[x > 0], x[x <= 0]]),
+    "what lies behind": lambda x: (lambda n: (x[:n] * 2, x[n:] * 3, x.flatten()[n:].exp()))(
+        (x[:, 0] > 0).nonzero().shape[0]
+    ),
     "a mask of what a mask left": lambda x: (lambda y: y[y > 1])(x[x > 0]),
     "one size": lambda x: x[x > 0] + x.abs()[x > 0],
     "views": lambda x: (lambda y: (y.T, y.view(-1), y.reshape(-1, 2, 3)))(x[x[:, 0] > 0]),
