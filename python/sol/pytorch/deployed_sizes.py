@@ -18,7 +18,7 @@ from sol import _core, log
 from sol.forms import Varies, form
 from sol.inputs import vdims_wanted
 
-from . import vary
+from . import vary, wording
 from .same import same
 from .symbols import LEAST, Symbols
 from .trace import Traced
@@ -75,7 +75,7 @@ def translate(tracer: Tracer, kept: vary.Kept, declared: Sequence[Any], leaves: 
         raise _unsupported(tracer.name, str(e)) from None
     if found.roundings:
         raise _unsupported(
-            tracer.name, f"a real number is rounded to a size: {vary.shown(found.roundings[0][0], kept.settled)}"
+            tracer.name, f"a real number is rounded to a size: {wording.shown(found.roundings[0][0], kept.settled)}"
         )
     return found
 
@@ -149,7 +149,7 @@ def _require(translator: Translator, kept: vary.Kept) -> None:
     """Enters the rules of a trace in the graph."""
     assert translator.sizes is not None
     for rule, cause in kept.settled.rules:
-        if not vary.matters(rule, kept.settled):
+        if not wording.matters(rule, kept.settled):
             continue
         for needed in _at_least_zero(rule):
             size = translator.sizes.number(needed)

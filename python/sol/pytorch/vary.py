@@ -11,9 +11,7 @@ from typing import Any
 
 import sympy
 import torch
-from sympy.printing.precedence import PRECEDENCE
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.functions import FloorDiv
 
 from sol import _core, log
 from sol.forms import Size, at
@@ -23,8 +21,9 @@ from sol.report import Dimension, Report
 from .sizes import Rounding, Sizes
 from .steps import Unusual
 from .structure import decode
-from .symbols import LEAST, SECONDS, Cause, Place, Settled, Symbols, TooLong, holds, value
+from .symbols import LEAST, SECONDS, Cause, Place, Symbols, TooLong, holds, value
 from .trace import Traced
+from .wording import rules, shown
 
 Free = Mapping[Place, Dim]
 Make = Callable[[Symbols], Traced]
@@ -425,24 +424,6 @@ def unknown(declared: Sequence[Any], leaves: Sequence[Any], vdims: Any, why: str
 # -- the report
 
 
-class _Quotient(sympy.Function):
-    """a // b as Python writes it, which binds like a product; PyTorch's FloorDiv always writes brackets."""
-
-    precedence = PRECEDENCE["Mul"]
-
-    def _sympystr(self, printer: sympy.StrPrinter) -> str:
-        a, b = (printer.parenthesize(v, self.precedence) for v in self.args)
-        return f"{a}//{b}"
-
-
-def shown(expr: Any, settled: Settled) -> str:
-    """An expression of sizes, with #0, #1, .. for the dimensions."""
-    if not isinstance(expr, sympy.Basic):
-        return str(expr)
-    dims = {s: sympy.Symbol(f"#{k}") for k, s in enumerate((*settled.dims, *settled.found))}
-    return str(expr.xreplace(dims).replace(FloorDiv, _Quotient))
-
-
 @dataclass(repr=False)
 class Dims(Report):
     """What `sol.dims` found out about a model of PyTorch."""
@@ -484,9 +465,7 @@ def report(kept: Kept, leaves: Sequence[Any], spec: pytree.TreeSpec, names: Sequ
     for (i, d), (n, cause) in sorted(kept.fixed.items()):
         made.places[(i, d)] = f"dimension {d} of {names[i]} is fixed: {cause.needs(n)}"
     made.fixed = list(made.places.values())
-    made.rules = list(
-        dict.fromkeys(f"{shown(rule, settled)}: {cause}" for rule, cause in settled.rules if matters(rule, settled))
-    )
+    made.rules = rules(settled)
     return made
 
 
@@ -523,8 +502,3 @@ def _result(kept: Kept, result: Any) -> str:
     if isinstance(result, torch.Tensor):
         return f"[{', '.join(shown(kept.symbols.expression(n), kept.settled) for n in result.shape)}]"
     return shown(kept.symbols.expression(result), kept.settled) if not isinstance(result, str) else _literal(result)
-
-
-def matters(rule: sympy.Expr, settled: Settled) -> bool:
-    """Whether a rule says more than limits, multiples, and that a size is not 1, for which there is a trace of its own."""
-    return not (isinstance(rule, sympy.Ne) and 1 in rule.args) and not settled.implied(rule)
