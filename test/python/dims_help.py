@@ -3,7 +3,8 @@
 import re
 
 import torch
-from sol.pytorch.trace import leaf_names
+from sol.pytorch.structure import decode
+from torch.utils import _pytree as pytree
 
 _PLACE = re.compile(r"dimension (\d+) of (\w+)$")
 
@@ -32,16 +33,17 @@ def chosen(model):
     return calls
 
 
-def resized(model, args, kwargs, leaves, sizes):
-    """The leaves of a call of an optimized model, with these sizes of the dimensions of its report: their elements again and again,
-    real ones with noise."""
-    report, names, made = model._sol.report, leaf_names(model, args, kwargs), []
-    for name, leaf in zip(names, leaves, strict=True):
-        t = leaf
-        for dim, n in zip(report.dims, sizes, strict=True):
-            for d in (int(p[1]) for p in map(_PLACE.match, dim.where) if p and p[2] == name):
-                t = t.index_select(d, torch.arange(n) % t.shape[d])
-        if isinstance(t, torch.Tensor):
-            t = t + 0.1 * torch.randn_like(t) if t.is_floating_point() and t.shape != leaf.shape else t.clone()
-        made.append(t)
-    return made
+def resized(model, args, kwargs, sizes):
+    """Arguments and keyword arguments of a call of an optimized model, with these sizes of the dimensions of its report, and of what
+    depends on them (14 - #1): their elements again and again, real ones with noise."""
+    leaves, spec, _ = model._sol.canonical(model, args, kwargs)
+    kept = next(iter(model._sol.traces._kept.values()))[0]
+    values = dict(zip(kept.settled.dims, sizes, strict=True))
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            t = leaf
+            for d in range(leaf.ndim):
+                if (i, d) in kept.settled.places:
+                    t = t.index_select(d, torch.arange(kept.size((i, d), values)) % t.shape[d])
+            leaves[i] = t + 0.1 * torch.randn_like(t) if t.is_floating_point() and t.shape != leaf.shape else t.clone()
+    return decode(pytree.tree_unflatten(leaves, spec))

@@ -10,7 +10,6 @@ import families
 import pytest
 import sol
 from every_network import ALL, assert_gradients, assert_results, made
-from torch.utils import _pytree as pytree
 
 SAMPLE = ("linear", "gpt_rotary", "lstm", "tcn", "pointnet", "twins", "experts", "table", "bert (masked LM)")
 TRAINED = ("linear", "experts")
@@ -21,6 +20,7 @@ ONES = "a batch of 1 has a graph of its own: its values are broadcast"
 PATCHES = "positions are learned for 16 patches: the sizes of pictures with as many are numbers"
 PROGRAMS = {
     "xlnet": (2, ONES),
+    "time-series": (2, ONES),
     "siglip (vision)": (2, PATCHES),
     "siglip": (2, PATCHES),
     "blip": (2, PATCHES),
@@ -67,10 +67,8 @@ def check(name, torchvision, compare):
         return
     optimized, double = sol.optimize(copy.deepcopy(model), *args, vdims=True, **kwargs), families.plain(model).double()
     model = families.plain(model)
-    leaves, spec = pytree.tree_flatten((args, kwargs))
     for sizes in dims_help.chosen(optimized):
-        given = pytree.tree_unflatten(dims_help.resized(optimized, args, kwargs, leaves, sizes), spec)
-        compare(optimized, model, double, given)
+        compare(optimized, model, double, dims_help.resized(optimized, args, kwargs, sizes))
     ran = [p for p in optimized._sol.programs.values() if (p.gradient is not None) == (compare is assert_gradients)]
     assert len(ran) == PROGRAMS.get(name, (1, ""))[0]
     assert not [p.net.peak for p in ran if "* 0B" in p.net.peak]
