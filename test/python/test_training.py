@@ -792,6 +792,25 @@ def test_eval_mode_with_gradients():
         same.sum().backward()
 
 
+def test_hooks_on_tensors_run_once():
+    """In eval mode, the first backward repeats the call with gradients."""
+    found = []
+    for m in pair(nn.Sequential(nn.Linear(4, 3), nn.Tanh()).eval(), torch.ones(2, 4)):
+        calls = []
+        m[0].weight.register_hook(lambda g: 2 * g)
+        m[0].bias.register_post_accumulate_grad_hook(lambda p, calls=calls: calls.append(p.grad.sum()))
+        for _ in range(2):
+            x = torch.ones(2, 4, requires_grad=True)
+            h = 2 * x
+            h.retain_grad()
+            h.register_hook(lambda g: 3 * g)
+            m(h).sum().backward()
+            calls += [h.grad, x.grad]
+        found.append([*calls, m[0].weight.grad, m[0].bias.grad])
+    assert len(found[0]) == len(found[1])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*found, strict=True))
+
+
 class Labelled(nn.Module):
     """Returns a loss if it is given labels."""
 

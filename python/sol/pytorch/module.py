@@ -36,7 +36,7 @@ from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
 from .symbols import DataSized
 from .trace import leaf_names
-from .training import Origin, later, rejected
+from .training import Apart, Origin, later, rejected
 from .values import Given, shortened
 
 _OF = {"computed": "its arguments", "drawn": "random numbers", "checked": "what the model computes"}  # by kind of read
@@ -240,13 +240,13 @@ class State:
             return None
         return later(program, dense, leaves, functools.partial(self._again, root, program))
 
-    def _again(self, root: torch.nn.Module, program: Program, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        """Repeats a call in eval mode, with gradients."""
+    def _again(self, root: torch.nn.Module, program: Program, leaves: Sequence[Any], apart: Apart) -> tuple[Any, ...]:
+        """Repeats a call in eval mode, with gradients for tensors that are entered in `apart`."""
         self.differentiated = True
         with evaluating(root):
             dense = tuple(self.dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
             made = self.find(root, dense, program.spec, wanted_gradients(root, leaves))
-            outputs = made.train(dense, leaves, Facts()) if made.gradient else None
+            outputs = made.train(dense, leaves, Facts(), apart) if made.gradient else None
         if outputs is None:
             raise _core.InvalidError(
                 f"{model_class(root).__name__}: backward: the model has changed since the call; ask for gradients before changing it"

@@ -293,8 +293,11 @@ class Program:
         profiling.watch()
         return self.caller.call(self._ready(leaves, facts), threads)
 
-    def train(self, dense: tuple[Any, ...], leaves: Sequence[Any], facts: Facts) -> tuple[Any, ...] | None:
-        """The same for a program with gradients. `leaves` are the caller's, `dense` those that the network can read."""
+    def train(
+        self, dense: tuple[Any, ...], leaves: Sequence[Any], facts: Facts, apart: training.Apart | None = None
+    ) -> tuple[Any, ...] | None:
+        """The same for a program with gradients. `leaves` are the caller's, `dense` those that the network can read. `apart` receives
+        tensors in place of those that have gradients."""
         assert self.gradient
         for i in self.tensor_leaves:
             if not isinstance(leaves[i], torch.Tensor) or leaves[i].requires_grad != (("leaf", i) in self.wanted):
@@ -303,6 +306,9 @@ class Program:
             if self.owned[name].tensor.requires_grad != (("param", name) in self.wanted):
                 return None
         wanted = [leaves[which] if kind == "leaf" else self.owned[which].tensor for kind, which in self.gradient.slots]
+        if apart is not None:
+            apart.update({id(t): t.detach().requires_grad_() for t in wanted})
+            wanted = [apart[id(t)] for t in wanted]
         profiling.watch()
         return training.forward(self, self._ready(dense, facts), wanted)
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from .program import Program
 
 Origin = tuple[str, Any]  # ("leaf", number) or ("param", name)
-Again = Callable[[Sequence[Any]], tuple[Any, ...]]
+Apart = dict[
+    int, torch.Tensor
+]  # by identity of a tensor: one with the same elements, but without its history and hooks
+Again = Callable[[Sequence[Any], Apart], tuple[Any, ...]]
 
 _TWICE = (
     "gradients of gradients: not supported; for them call the model that was given to sol.optimize or torch.compile: "
@@ -230,20 +233,24 @@ class _Later(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *given: torch.Tensor | None) -> Any:
-        tensors, leaves = iter(ctx.saved_tensors), list(ctx.others)
+        saved: tuple[torch.Tensor, ...] = ctx.saved_tensors
+        tensors, leaves = iter(saved), list(ctx.others)
         for i in ctx.program.tensor_leaves:
             leaves[i] = next(tensors)
         now = ctx.program.sources(range(len(ctx.program.translation.params)), leaves)
         if any(a is not b for a, b in zip(tensors, now, strict=True)):
             raise _core.InvalidError("backward: a parameter was replaced since the call")
-        wanted = [t for t in ctx.saved_tensors if t.requires_grad]
+        apart: Apart = {}  # PyTorch runs the hooks of the tensors themselves when this function has returned
         with torch.enable_grad():
-            outputs = ctx.again(leaves)
+            outputs = ctx.again(leaves, apart)
+        wanted = [t for t in saved if id(t) in apart]
         pairs = [(o, g) for o, g in zip(outputs, given, strict=True) if g is not None and o.requires_grad]
-        made = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
+        made = torch.autograd.grad(
+            [o for o, _ in pairs], [apart[id(t)] for t in wanted], [g for _, g in pairs], allow_unused=True
+        )
         found = iter(once(tuple(m for m in made if m is not None), (*wanted, *given)))
         by_tensor = iter([next(found) if m is not None else None for m in made])
-        return None, None, None, *(next(by_tensor) if t.requires_grad else None for t in ctx.saved_tensors)
+        return None, None, None, *(next(by_tensor) if id(t) in apart else None for t in saved)
 
 
 def later(program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], again: Again) -> tuple[Any, ...] | None:
