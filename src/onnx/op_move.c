@@ -193,13 +193,26 @@ static int axes_of(struct node *n, int64_t *axes)
     return count < 0 && nd_has(n, 1) ? known_ints(n, 1, "axes", MOST, axes) : count;
 }
 
+/* Is an axis of this size dropped where no axes are given? If it varies, it must not be 1: calls where it is have
+ * another number of dimensions, and a program of their own. */
+static bool drops(struct node *n, int64_t size)
+{
+    if (!n->status && size_varies(size)) {
+        const int64_t apart = size_max(size_sub(size, 1), size_sub(1, size));
+        const char *what = arena_printf(
+            n->r->arena, "Squeeze '%s' without axes, where a size of 1 changes the number of dimensions", n->label);
+        n->status = sol_graph_require(n->r->graph, size_sub(apart, 1), what);
+    }
+    return size == 1;
+}
+
 sol_status op_squeeze(struct node *n)
 {
     int64_t axes[MOST], now[MOST], shape[MOST];
     bool drop[MOST] = {0};
     tensor x = nd_in(n, 0);
     int r = nd_shape_of(x, now), count = axes_of(n, axes), to = 0;
-    for (int i = 0; i < r && count < 0; i++) drop[i] = now[i] == 1;
+    for (int i = 0; i < r && count < 0; i++) drop[i] = drops(n, now[i]);
     for (int i = 0; i < count; i++) {
         int a = nd_axis_of(n, axes[i], r);
         if (n->status) return n->status;

@@ -242,6 +242,22 @@ def test_a_size_that_must_be_a_number_names_the_node():
         sol.optimize(m)
 
 
+def test_squeeze_without_axes_where_a_size_is_one():
+    """The number of dimensions is another one: a program of its own for open sizes, an error for one that is found."""
+    m = model([node("Squeeze", ["x"], ["y"])], [info("x", ["a", "b"])], [info("y", None)])
+    session, f = runtime(m), sol.optimize(m)
+    for shape in ((3, 4), (1, 4), (3, 1), (1, 1)):
+        feed = {"x": sparse(shape, 1)}
+        np.testing.assert_array_equal(f.run(None, feed)[0], session.run(None, feed)[0], strict=True)
+    assert programs(f) == 4
+    m = model(
+        [node("NonZero", ["x"], ["i"]), node("Squeeze", ["i"], ["y"])], [info("x", ["a"])], [info("y", None, I64)]
+    )
+    f = agrees(m, *[{"x": np.float32(x)} for x in ([0, 0], [1, 1], [1, 0, 1])])
+    with pytest.raises(sol.InvalidError, match="Squeeze 'y' without axes, where a size of 1 changes the number of dim"):
+        f(np.float32([0, 1]))
+
+
 def test_outputs_given():
     m = model([node("NonZero", ["x"], ["i"])], [info("x", ["n"])], [info("i", None, I64)])
     f, x = sol.optimize(m), np.array([1, 0, 2, 0], np.float32)
