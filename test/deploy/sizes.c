@@ -117,7 +117,10 @@ static void blocks(const struct row *r)
         for (int k = 0; k < GUARD; k++) check(block[bytes + k] == 0x5a, "a byte behind the block was written");
         c = NET(_context_create)(block, bytes - 128, threads);
         check(!c || NET(_run)(c, AT(r->s), r->in, r->expected), "a block that is too small is taken");
-        check(strstr(message(), "need") != NULL, "no message");
+        const char *said = strstr(message(), "need"), *least = said ? strstr(said, "block of ") : NULL;
+        check(least != NULL, "no message");
+        const size_t said_bytes = strtoull(least + strlen("block of "), NULL, 10);
+        check(said_bytes <= bytes && (!c || said_bytes > bytes - GUARD), "the message says other bytes");
         free(block);
     }
 }

@@ -636,7 +636,7 @@ def test_without_an_operating_system(target, make, tmp_path):
         "-semihosting-config", "enable=on,target=native", "-kernel", "bare.elf",
     )  # fmt: skip
     said = drive(tmp_path, model, inputs, program=board)
-    assert "a context for 1 threads needs a block of" in said and "is NULL, expected" in said
+    assert "a context for 1 thread needs a block of" in said and "is NULL, expected" in said
 
 
 @pytest.mark.parametrize(

@@ -336,8 +336,8 @@ static int create_in(const struct front_net *net, void *block, size_t bytes, int
     unlock(net);
     if (error) return error;
     if (bytes < block_bytes(net, threads))
-        return fail(FRONT_INVALID, "%s: a context for %d threads needs a block of %zu bytes, got %zu", net->name,
-                    threads, block_bytes(net, threads), bytes);
+        return fail(FRONT_INVALID, "%s: a context for %d thread%s needs a block of %zu bytes, got %zu", net->name,
+                    threads, threads == 1 ? "" : "s", block_bytes(net, threads), bytes);
     const struct front_code *code = code_of(net, graph);
     const struct sizes all = sizes_of_all(net), s = sizes_in_block(code);
     char *at = (char *)(((uintptr_t)block + LINE - 1) / LINE * LINE);

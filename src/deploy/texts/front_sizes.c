@@ -167,18 +167,20 @@ static struct sizes sizes_now(const struct front_context *c)
 static int provide(struct front_context *c)
 {
     struct sizes s = sizes_now(c);
+    size_t least = in_block(c, &s);
     int error = FRONT_GOOD;
 #if !defined FRONT_BARE
     if (!c->sized.block) {
         error = provide_own(c, &s);
-    } else if (in_block(c, &s) > c->sized.workspace && c->code->most) {
+    } else if (least > c->sized.workspace && c->code->most) {
         place_at_most(c->code, c->sized.module);
         s = sizes_now(c);
+        least = in_block(c, &s) < least ? in_block(c, &s) : least;
     }
 #endif
     if (c->sized.block && in_block(c, &s) > c->sized.workspace)
-        return fail(FRONT_MEMORY, "%s: these sizes need a block of %zu bytes for %d threads: it has %zu", c->net->name,
-                    c->sized.block - c->sized.workspace + in_block(c, &s), c->room, c->sized.block);
+        return fail(FRONT_MEMORY, "%s: these sizes need a block of %zu bytes for %d thread%s: it has %zu", c->net->name,
+                    c->sized.block - c->sized.workspace + least, c->room, c->room == 1 ? "" : "s", c->sized.block);
     if (c->sized.block) c->block[2].at = c->block[1].at + s.workspace + behind_workspace(&s);
     if (!error) set_graph(c, c->graph, c->code, &s);
     return error;
