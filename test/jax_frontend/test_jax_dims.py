@@ -162,6 +162,35 @@ def test_steps_vary_where_a_body_has_more() -> None:
     assert len(compiled(f)) == 2
 
 
+def test_a_scan_without_steps_leaves_its_state() -> None:
+    for backwards in (False, True):
+        net = lambda x: jax.lax.scan(lambda h, row: (h * 0.5 + row, h), x[0], x[1:], reverse=backwards)  # noqa: B023, E731
+        f = sol.optimize(net, real(4, 3), vdims=True)
+        for n in (1, 2, 9):
+            agrees(net, f, real(n, 3))
+
+
+COUNTED: dict[str, Any] = {
+    "fori_loop": lambda x: jax.lax.fori_loop(0, x.shape[0], lambda i, h: h * 0.5 + x[i] * i, x[0]),
+    "from 2": lambda x: jax.lax.fori_loop(
+        2, x.shape[0], lambda i, h: (h[0] + x[i] * h[1], h[1] * 0.9, x), (x[0], 1.0, x)
+    ),
+    "half": lambda x: jax.lax.fori_loop(0, x.shape[0] // 2, lambda i, h: h * 0.5 + x[2 * i], x[0]),
+    "while_loop": lambda x: jax.lax.while_loop(
+        lambda s: s[0] < x.shape[0], lambda s: (s[0] + 1, jnp.sin(s[1])), (3, x)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_loops_that_count_up_to_a_size(name: str) -> None:
+    f = sol.optimize(COUNTED[name], real(6, 3), vdims=True)
+    for n in (6, 1, 2, 3, 17):
+        x = real(n, 3)
+        assert largest(f(x), COUNTED[name](x)) < 1e-5
+    assert len(compiled(f)) == 1
+
+
 def test_scan_of_many_steps() -> None:
     """More than are unrolled, and no list that says how many."""
 

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
-from sol import forms
+from sol import _core, forms
 
 from .builder import Builder, Value, sol_name
 from .equations import CALLS, CUSTOM, alone, called, of_keys
@@ -471,7 +471,10 @@ class Recurrence:
         for i, name in enumerate(carried):
             x = self.body.tensors[name]
             (index,) = self.body.variables(x.shape)
-            self.body.statements.append(f"e{i}[{' '.join(index)}] = {name}[{' '.join([self.last, *index])}]")
+            first = (
+                f":x{self.nconst + i}[{' '.join(index)}]" if not _core.size_le(1, forms.form(n)) else ""
+            )  # without a step
+            self.body.statements.append(f"e{i}[{' '.join(index)}] = {name}[{' '.join([self.last, *index])}]{first}")
             ends.append(f"e{i}:{x.dtype}[{' '.join(index)}]")
         if len(self.operands) == self.nconst + self.ncarry:  # no list says how many steps there are
             self.operands.append(self.b.layer("Range", n=n, to="i64"))

@@ -15,9 +15,10 @@ import numpy as np
 from jax.extend import core as jex
 
 from sol import _core, forms
-from sol.parsed import REAL, Problem
+from sol.parsed import NUMPY, REAL, Problem
 
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
+from .counted import Counted, counted
 from .equations import CALLS, CUSTOM, alone, called, line, moves_keys, of_keys, physical
 from .operators import ROWS, Rejected
 from .outside import registered, row_is_own
@@ -49,6 +50,7 @@ class Translation:
         self.problems: list[Problem] = []
         self.constants: list[Any] = []
         self.held: list[Value] = []
+        self.dims: dict[Any, Any] = {}  # by tensor: the size that it is, as the jaxpr has it
         self._where = ""  # the line of the user's function
 
     def translate(self, closed: Any, args: list[Value]) -> Translated:
@@ -97,13 +99,22 @@ class Translation:
         self._where = line(e) or before  # functions of JAX are in no line of the user's
         try:
             expected = [self.type_of(v.aval) for v in e.outvars]
-            made = self._results(e, expected, [read(v) for v in e.invars])
+            operands = [read(v) for v in e.invars]
+            made = self._results(e, expected, operands)
+            self._note_size(e, operands, made)
             return made if self._as_expected(e, made, expected) else [self._stand_in(v.aval) for v in e.outvars]
         except (Rejected, forms.Varies, _core.UnsupportedError, _core.InvalidError) as problem:
             self.problems.append(Problem(name, str(problem), f"({self._where})" if self._where else ""))
             return [self._stand_in(v.aval) for v in e.outvars]
         finally:
             self._where = before
+
+    def _note_size(self, e: Any, operands: list[Value], made: list[Value]) -> None:
+        """Remembers which values are sizes that vary."""
+        if e.primitive.name == "dim_as_value":
+            self.dims[made[0].handle] = e.params["dim"]
+        elif e.primitive.name == "convert_element_type" and operands[0].handle in self.dims:
+            self.dims[made[0].handle] = self.dims[operands[0].handle]
 
     def _results(self, e: Any, expected: list[tuple[Any, str]], operands: list[Value]) -> list[Value]:
         """What an equation computes; `expected`: its results' shapes and types."""
@@ -248,7 +259,11 @@ class Translation:
         return carry + stacked
 
     def _while(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
-        """A loop whose number of steps is known while translating."""
+        """A loop that counts up to a size, or whose number of steps is known while translating."""
+        loop = counted(p, operands)
+        end = self.dims.get(loop.end.handle) if loop and isinstance(loop.end, Value) else loop and loop.end
+        if loop and end is not None:
+            return self._counted(loop, end)
         ncond, nbody = p["cond_nconsts"], p["body_nconsts"]
         cond, body, carry = operands[:ncond], operands[ncond : ncond + nbody], operands[ncond + nbody :]
         for _ in range(MOST_UNROLLED):
@@ -257,6 +272,16 @@ class Translation:
                 return carry
             carry = self._call(p["body_jaxpr"], [*body, *carry])
         raise Rejected(f"a loop of more than {MOST_UNROLLED} steps")
+
+    def _counted(self, loop: Counted, end: Any) -> list[Value]:
+        """A loop that counts up to a size that varies."""
+        start = loop.carried[loop.counter]
+        first = int(self.b.number(start, "the first number of a loop up to a size"))
+        dtype, length = np.dtype(NUMPY[start.dtype]), jax.core.max_dim(end - first, 0)
+        (numbers,) = self.python(lambda: jax.lax.iota(dtype, length) + dtype.type(first), [], [])
+        p, operands = loop.scan(length)
+        after = self.b.scalar(self.sized(jax.core.max_dim(end, first)), start.dtype)
+        return loop.results(self._scan(p, [*operands, numbers]), after)
 
     def _cond(self, p: dict[str, Any], operands: list[Value]) -> list[Value]:
         """All branches, of which one result is chosen; only one where the choice is known. No gradient goes into a branch that
