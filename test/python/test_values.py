@@ -442,6 +442,8 @@ def test_errors_are_the_model_s_own():
 def test_deployed_networks_read_nothing(tmp_path):
     with pytest.raises(sol.UnsupportedError, match=r"argument .*, which a deployed network cannot"):
         sol.deploy(Reading(lambda s, x: x.sum()), "net", {"path": str(tmp_path)}, A)
+    with pytest.raises(sol.UnsupportedError, match=r"the model's '.*', which a deployed network cannot.*mask\)$"):
+        sol.deploy(Reading(lambda s, x: s.weight.sum()), "net", {"path": str(tmp_path)}, A)
 
 
 def test_calls_that_read_nothing_look_at_nothing():

@@ -165,7 +165,7 @@ def _at_least_zero(rule: Any) -> list[Any]:
     if isinstance(rule, sympy.Eq):
         return [rule.lhs - rule.rhs, rule.rhs - rule.lhs]
     if isinstance(rule, sympy.Ne):
-        return [(rule.lhs - rule.rhs) ** 2 - 1]
+        return [sympy.Max(rule.lhs - rule.rhs, rule.rhs - rule.lhs) - 1]
     if isinstance(rule, sympy.Ge | sympy.Gt):
         return [rule.lhs - rule.rhs - int(isinstance(rule, sympy.Gt))]
     if isinstance(rule, sympy.Le | sympy.Lt):

@@ -51,6 +51,7 @@ INSTEAD = (
     "compute with the tensor itself (torch.where, a mask), or use torch.compile(model, backend='sol'), which runs such a line in "
     "Python"
 )
+_DEPLOYED = f"which a deployed network cannot; {INSTEAD.partition(', or')[0]}"
 _FRACTION = "and it is not a whole number, so nearly every call would have another value and would be compiled again"
 
 
@@ -357,7 +358,7 @@ class Values:
         if node in self.unknown:
             return f"a gradient; {INSTEAD}"
         if self.given is None and _is_random(node):
-            return f"random numbers ({_target(node)}), which a deployed network cannot; {INSTEAD.partition(', or')[0]}"
+            return f"random numbers ({_target(node)}), {_DEPLOYED}"
         if node.target is not operator.getitem and not isinstance(node.target, torch._ops.OpOverload):
             return f"{_target(node)}; {INSTEAD}"
         return None
@@ -368,9 +369,9 @@ class Values:
             return None
         if kind != "leaf":
             known = which in self.made.constants or self.given is not None
-            return None if known else f"the model's '{which}'; {INSTEAD}"
+            return None if known else f"the model's '{which}', {_DEPLOYED}"
         if self.given is None:
-            return f"argument {source.node.name}, which a deployed network cannot; {INSTEAD.partition(', or')[0]}"
+            return f"argument {source.node.name}, {_DEPLOYED}"
         if which in self.given.absent:
             return (
                 f"argument {source.node.name}, which has no data; give sol.optimize an example tensor in place of sol.input(..), "
