@@ -316,6 +316,31 @@ def test_what_cannot_vary_is_said():
     assert len(found) == 1 and "each new size of #1 is compiled" in found[0] and "aten._fft_r2c.default" in found[0]
 
 
+def test_a_call_below_the_least_size_of_another_trace():
+    """A batch of 1 has a trace, which holds from 4 steps on; a call with 2 steps and one query has its own, and the others stay general."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv1d(3, 3, 4, 2, 1)
+
+        def forward(self, x, y):
+            z = self.conv(x)
+            return z.softmax(-1) @ z.transpose(1, 2) @ y
+
+    model = Model().eval()
+    optimized = sol.optimize(copy.deepcopy(model), torch.randn(3, 3, 12), torch.randn(3, 3, 5), vdims=True)
+    lines = []
+    sol._core.set_log(lambda level, line: lines.append(line))
+    try:
+        rows = ((1, 12, 5), (2, 2, 1), (4, 33, 9), (2, 40, 24))
+        check_calls(optimized, model, [(torch.randn(b, 3, t), torch.randn(b, 3, n)) for b, t, n in rows])
+    finally:
+        sol._core.set_log(None)
+    assert not [line for line in lines if "is compiled" in line]
+    assert programs(optimized) == [True, True]
+
+
 def test_forms():
     g = sol._core.Graph("g")
     a, b = (forms.size(g.dim(n, 8, 2, 64, 1)) for n in ("a", "b"))

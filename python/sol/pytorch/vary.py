@@ -154,10 +154,11 @@ class Kept:
         """The arguments of Graph.dim: what the trace knows, and what the user said."""
         low, high = self.settled.bounds[symbol]
         low = max(low if low > LEAST else least, *(d.min for d in said))
-        most = [n for n in (high, *(d.max for d in said)) if n is not None]
+        most = min((n for n in (high, *(d.max for d in said)) if n is not None), default=0)
         name = next((d.name for d in said if d is not ANY), f"#{k}")
         multiple = math.lcm(self.settled.multiples[symbol], *(d.multiple for d in said))
-        return name, n if n >= LEAST else self.settled.hints[symbol], low, min(most, default=0), multiple
+        usual = n if max(low, LEAST) <= n <= (most or n) and n % multiple == 0 else self.settled.hints[symbol]
+        return name, usual, low, most, multiple
 
 
 class Varying:
