@@ -144,6 +144,13 @@ static int64_t bytes_of(const struct away *a, const struct sol_buffer *b)
     return rt_quantity(b->bytes, a->s->sizes);
 }
 
+/* What it may need, whatever sizes the network sets. */
+static int64_t most_bytes_of(const struct away *a, const struct sol_buffer *b)
+{
+    const bool set = b->kind == SOL_BUFFER_OUTPUT && sizes_are_set(a->net);
+    return set ? output_bytes(a->net, b->index, a->c->dims) : bytes_of(a, b);
+}
+
 static void *host_of(const struct away *a, const struct sol_buffer *b)
 {
     return b->kind == SOL_BUFFER_INPUT ? (void *)(uintptr_t)a->c->inputs[b->index] : a->c->outputs[b->index];
@@ -160,7 +167,7 @@ static sol_status place_resident(const struct away *a)
     const struct sol_module *m = a->net->module;
     for (int i = 0; i < m->nbuffer; i++) {
         const struct sol_buffer *b = &m->buffer[i];
-        if (is_given(a, b)) *io_at(a, b) = bytes_of(a, b) ? host_of(a, b) : NULL;
+        if (is_given(a, b)) *io_at(a, b) = most_bytes_of(a, b) ? host_of(a, b) : NULL;
     }
     return SOL_OK;
 }
@@ -173,14 +180,14 @@ static sol_status place_io(const struct away *a)
     int64_t total = 0;
     if (a->net->heap) return place_resident(a);
     for (int i = 0; i < m->nbuffer; i++)
-        if (is_given(a, &m->buffer[i])) total += rounded(bytes_of(a, &m->buffer[i]));
+        if (is_given(a, &m->buffer[i])) total += rounded(most_bytes_of(a, &m->buffer[i]));
     TRY(block_need(a->net, total, "inputs and outputs", s->sizes, &s->io));
     char *at = s->io.at;
     for (int i = 0; i < m->nbuffer; i++) {
         const struct sol_buffer *b = &m->buffer[i];
         if (!is_given(a, b)) continue;
         *io_at(a, b) = at;
-        at += rounded(bytes_of(a, b));
+        at += rounded(most_bytes_of(a, b));
     }
     return SOL_OK;
 }
