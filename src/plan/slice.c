@@ -39,13 +39,16 @@ static void affine_range(const struct loops *loops, const struct affine *f, int6
 }
 
 /* Does everything that a read can reach in this dimension exist in memory? Its value outside, or a condition around it,
- * may keep it from elements that do not; in the slice, which has the reach as its shape, nothing says so any more. */
+ * may keep it from elements that do not; in the slice, which has the reach as its shape, nothing says so any more. The
+ * index variable has a value at least, or nothing is read: a size that varies is not 0 here. */
 static bool covered(const struct scan *s, int tensor, const struct slice_operand *op, const struct ex *outside)
 {
     const struct memory *memory = &s->slice->of_memory[tensor];
     const int64_t last = size_sub(s->loops->ivars.at[s->slice->ivar].size, 1),
                   shape = s->loops->tensors.at[tensor].shape[op->dim], far = size_mul(op->coef, last);
-    const int64_t min = size_add(op->min, size_min(far, 0)), max = size_add(op->max, size_max(far, 0));
+    const bool up = size_le(0, op->coef);
+    if (!up && !size_le(op->coef, 0)) return false;
+    const int64_t min = size_add(op->min, up ? 0 : far), max = size_add(op->max, up ? far : 0);
     if (size_le(0, min) && size_lt(max, shape)) return true;
     const bool zero = outside->kind == EX_NONE || (outside->kind == EX_INT && outside->u.i == 0) ||
                       (outside->kind == EX_REAL && outside->u.r == 0);

@@ -183,3 +183,13 @@ def test_a_size_that_is_1_by_a_rule():
     same_gradients(model, optimized, (torch.randn(2, 3, 9, 16, 16),))
     same_gradients(model, optimized, (torch.randn(2, 3, 13, 16, 16),))
     assert programs_of_training(optimized) == 2
+
+
+def test_a_recurrence_of_any_length_is_a_scan():
+    """Forward and backward: products of a step are kernels of solvers, as where the length is a number."""
+    x = torch.randn(6, 2, 4)
+    optimized = sol.optimize(torch.nn.LSTM(4, 32).train(), x, vdims=True)
+    for steps in (6, 3, 1):
+        optimized(torch.randn(steps, 2, 4))[0].sum().backward()
+    ways = {(k.backward, k.solver.partition(" ")[0]) for k in sol.profile(optimized, x, runs=1).kernels}
+    assert {(False, "scan"), (True, "scan")} <= ways
