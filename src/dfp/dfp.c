@@ -163,8 +163,10 @@ static void rows_group(struct making *m, struct print_tasks *t)
         uint64_t open = g->shared;
         n = groups_scan(d->loops, s);
         if (st->scan_step) {
-            nest_scan(&d->p, st);
             open |= bit(st->scan_ivar);
+            d->p.lanes = 1;
+            for (int j = 0; j < n && !d->items; j++) running_begin(&d->p, st + j, open, 0);
+            nest_scan(&d->p, st);
         }
         for (int j = 0; j < n; j++) {
             const bool last = s + j + 1 == g->first + g->n;
@@ -172,6 +174,7 @@ static void rows_group(struct making *m, struct print_tasks *t)
             if (d->items && dfp_row_waits(d, st + j, last ? NULL : st + j + 1, open)) text_line(d->p.out, "@BARRIER;");
         }
         if (st->scan_step) text_close(d->p.out, "}");
+        running_end(&d->p);
     }
     while (opened--) text_close(d->p.out, "}");
 }

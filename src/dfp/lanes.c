@@ -196,7 +196,7 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
         if (!dfp_is_named(d, red[i]) && (d->p.lanes == 1 || expr_varies(&d->p, red[i]))) dfp_reduce(d, red[i], k);
     for (int q = 0; q < d->points && s->nout == 1; q++) {
         dfp_use(d, q);
-        const char *value = print_value(&d->p, s->value, dtype);
+        const char *next = running_next(&d->p, s, q), *value = next ? next : print_value(&d->p, s->value, dtype);
         if (d->temp && d->temp[out].in_register) {
             const char *name = expr_name(&d->p);
             text_line(d->p.out, "const %s %s = %s;", expr_type(&d->p, k), name, text_bare(d->p.out->arena, value));

@@ -14,12 +14,18 @@ static void statements(struct dfp *d, void *user)
     for (int s = g->first, n; s < g->first + g->n; s += n) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];
         n = groups_scan(d->loops, s);
-        if (st->scan_step) nest_scan(&d->p, st);
         const uint64_t open = g->shared | (st->scan_step ? bit(st->scan_ivar) : 0);
+        for (int i = 0; st->scan_step && i < n * d->points; i++) {
+            dfp_use(d, i % d->points);
+            running_begin(&d->p, st + i / d->points, open, i % d->points);
+        }
+        dfp_use(d, 0);
+        if (st->scan_step) nest_scan(&d->p, st);
         if (d->items && !st->scan_step) dfp_reduce_beside(d, st, g->first + g->n - s, open);
         for (int i = 0; i < n; i++) dfp_statement(d, st + i, open);
         if (!st->scan_step) continue;
         text_close(d->p.out, "}");
+        running_end(&d->p);
         d->loads = NULL;
     }
 }

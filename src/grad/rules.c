@@ -337,15 +337,38 @@ static sol_status rule_ctc(struct rule_call *c)
     return add(c, "CTCLossGrad", 5, in, &c->l->attrs, &c->out_d[0]);
 }
 
-/* The gradient of a running sum is the running sum in the opposite direction. */
-static sol_status rule_cumsum(struct rule_call *c)
+/* The layer's running sum of x, in the opposite direction. */
+static sol_status back_along(struct rule_call *c, struct sol_tensor *x, struct sol_tensor **out_t)
 {
     struct attrs attrs = {c->l->attrs.n,
                           arena_memdup(c->g->arena, c->l->attrs.at, (size_t)c->l->attrs.n * sizeof *c->l->attrs.at)};
     for (int i = 0; i < attrs.n; i++)
         if (!strcmp(attrs.at[i].name, "reverse"))
             attrs.at[i] = int_attr(c->g->arena, "reverse", !attrs_int(&c->l->attrs, "reverse", 0, 0));
-    return add(c, "CumSum", 1, c->d, &attrs, &c->out_d[0]);
+    return add(c, c->l->def->name, 1, &x, &attrs, out_t);
+}
+
+static sol_status rule_cumsum(struct rule_call *c)
+{
+    return back_along(c, c->d[0], &c->out_d[0]);
+}
+
+/* dx[i] = sum of dy[j] exp(x[i] - y[j]) over the j that read x[i], positive and negative dy apart, in logarithms: a
+ * product of the ratios of neighbours would collect their rounding errors. */
+static sol_status rule_logcumsumexp(struct rule_call *c)
+{
+    struct sol_tensor *x = c->l->in[0], *y = c->l->out[0], *d = c->d[0], *part[2];
+    for (int i = 0; i < 2; i++) {
+        struct sol_tensor *t = d;
+        if (i) TRY(add(c, "neg", 1, &t, NULL, &t));
+        TRY(add(c, "relu", 1, &t, NULL, &t));
+        TRY(add(c, "log", 1, &t, NULL, &t));
+        TRY(binary(c, "sub", t, y, &t));
+        TRY(back_along(c, t, &t));
+        TRY(binary(c, "add", t, x, &t));
+        TRY(add(c, "exp", 1, &t, NULL, &part[i]));
+    }
+    return binary(c, "sub", part[0], part[1], &c->out_d[0]);
 }
 
 static sol_status rule_reshape(struct rule_call *c)
@@ -494,6 +517,7 @@ static const struct rule rules[] = {
     {"IndexPut", 3, 1, rule_put},
     {"CTCLoss", 1, 1, rule_ctc},
     {"CumSum", 1, 1, rule_cumsum},
+    {"LogCumSumExp", 1, 1, rule_logcumsumexp},
     {"Reshape", 1, 1, rule_reshape},
     {"ConvT", 7, 1, rule_conv_t},
     {"Softmax", 1, 1, rule_softmax},

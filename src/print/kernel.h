@@ -262,6 +262,7 @@ struct print_expr {
     /* Set while printing: the lane, where an expression is printed lane by lane; values that have a name already. */
     const char *lane;
     const struct print_known *known;
+    struct print_state *states; /* of the open loop over a scan's index variable (running.c) */
     /* By index variable, where the solver knows more than the name: a place in an unrolled loop, a range of a split
      * one. May be NULL. */
     const struct print_ivar *ivars;

@@ -51,7 +51,8 @@ static void statement(struct print_expr *p, const struct print_plan *pl, const s
     nest_open(p, &own);
     const enum compute k = compute_of(loops->tensors.at[s->out[0]].dtype);
     if (s->nout == 1) {
-        print_store(p, s->out[0], s->index, print_value(p, s->value, loops->tensors.at[s->out[0]].dtype));
+        const char *next = running_next(p, s, 0);
+        print_store(p, s->out[0], s->index, next ? next : print_value(p, s->value, loops->tensors.at[s->out[0]].dtype));
     } else {
         const char *value[4];
         print_reduction_all(p, s->value, k, value);
@@ -92,11 +93,13 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
         const struct loops_stmt *st = &loops->stmts.at[s];
         uint64_t open = g->shared;
         if (st->scan_step) {
-            nest_scan(p, st);
             open |= UINT64_C(1) << st->scan_ivar;
+            for (int j = 0; j < n; j++) running_begin(p, st + j, open, 0);
+            nest_scan(p, st);
         }
         for (int j = 0; j < n; j++) statement(p, pl, st + j, open);
         if (st->scan_step) text_close(p->out, "}");
+        running_end(p);
     }
     while (opened--) text_close(p->out, "}");
     kernel_close(p->out);

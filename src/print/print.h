@@ -214,6 +214,15 @@ void tasks_open(struct print_expr *p, struct print_tasks *t);
 bool tasks_loop(struct print_expr *p, const struct print_tasks *t,
                 int i); /* a loop over the range of index variable i, if needed */
 
+/* -- running.c: states of recurrences */
+/* Before the loop over the scan's index variable: declares the state of a statement that reads the element before, at a
+ * point of a register tile. `open`: the index variables whose loops are open inside. Without a state, or where other
+ * loops are, the element is read from memory. */
+void running_begin(struct print_expr *p, const struct loops_stmt *s, uint64_t open, int point);
+/* Prints the next state and returns the statement's value; NULL: it has no state. */
+const char *running_next(struct print_expr *p, const struct loops_stmt *s, int point);
+void running_end(struct print_expr *p); /* after the loop */
+
 /* -- nest.c */
 void nest_scan(struct print_expr *p, const struct loops_stmt *s); /* opens the loop that statements scan along */
 extern const struct solver nest_solver;
