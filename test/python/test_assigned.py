@@ -148,6 +148,19 @@ def test_data_of_another_shape():
         sol.optimize(Model(shorter))(torch.randn(3, 6))
 
 
+def test_data_in_a_graph_of_dynamo():
+    """Dynamo writes `t.data` as a call of a function of PyTorch's that is no operator; with fullgraph=True nothing runs in PyTorch."""
+    torch._dynamo.reset()
+    model = Model(clamped)
+    other = copy.deepcopy(model)
+    compiled = torch.compile(model, backend="sol", fullgraph=True)
+    given = [torch.linspace(-1, 1, 18).view(3, 6).requires_grad_() for _ in range(2)]
+    for m, x in zip((compiled, other), given, strict=True):
+        m(x).square().sum().backward()
+    for got, expected in ((model.w, other.w), (model.w.grad, other.w.grad), (given[0].grad, given[1].grad)):
+        torch.testing.assert_close(got, expected)
+
+
 class Results(nn.Module):
     """Results of which some have gradients."""
 

@@ -29,6 +29,7 @@ class Unusual(Exception):
         self.inner = inner  # whether a trace below autograd may know more
 
 
+_DATA = getattr(torch._C._autograd, "_get_data_attr", None)  # `t.data` in Dynamo's graph; it calls no operator
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 
 
@@ -99,6 +100,10 @@ class Steps(torch.fx.Interpreter):
             unusual = e if isinstance(e, Unusual) else Unusual(f"{type(e).__name__}: {e}")
             unusual.step = n
             raise unusual from e
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a function."""
+        return args[0].data if target is _DATA else super().call_function(target, args, kwargs)
 
     def _inside(self, n: Node) -> Any:
         """Records what a checkpoint computes. SOL itself decides what is saved for backward."""
