@@ -59,6 +59,21 @@ class Apart(torch.autograd.Function):
         return g * mask * 2, None
 
 
+class Number(torch.autograd.Function):
+    """One result is a single number. Zeros in backward, and the gradient of the other result, are not its gradient."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y, (x - y).abs().sum()
+
+    @staticmethod
+    def backward(ctx, a, b):
+        x, y = ctx.saved_tensors
+        d = torch.where(x > y, b, torch.zeros((), dtype=b.dtype))
+        return a * y + d, torch.zeros_like(b) - d + a.masked_fill(x > 0, 0.0)
+
+
 class Net(nn.Module):
     def __init__(self, use):
         super().__init__()
@@ -78,7 +93,13 @@ def _apart(x, y):
     return value + mask * y
 
 
+def _number(x, y):
+    p, q = Number.apply(x, y)
+    return p * q + Number.apply(x, p)[1]
+
+
 USES = {
+    "number": _number,
     "straight": lambda x, y: Straight.apply(3 * x) * y,
     "two": _pair,
     "apart": _apart,

@@ -56,6 +56,11 @@ def graft(value: Any, marker: Any, pairs: Any) -> Any:
     raise NotImplementedError
 
 
+def incoming(zeros: Any) -> Any:
+    """The target of a node: a marker. Its value, like that of `zeros`, is 0, but no other tensor is made of the same constant."""
+    raise NotImplementedError
+
+
 class _Through(torch.autograd.Function):
     """Gives the result of a Function a history, because a model might look at it."""
 
@@ -214,4 +219,4 @@ def _grafted(
     return made
 
 
-__all__ = ["apply", "as_forward", "differentiated", "graft"]
+__all__ = ["apply", "as_forward", "differentiated", "graft", "incoming"]

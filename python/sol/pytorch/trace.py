@@ -372,7 +372,11 @@ class _Recorder(ProxyTorchDispatchMode):
             args = self._nodes((made, marker, pairs))
             self.nodes[seen] = self.call(function.graft, args, seen)
 
-        return function.apply(target, args, lambda marker: self.values.unknown.add(self.nodes[marker]), add)
+        def mark(marker: Any) -> None:
+            self.nodes[marker] = self.call(function.incoming, (self.nodes[marker],), marker)
+            self.values.unknown.add(self.nodes[marker])
+
+        return function.apply(target, args, mark, add)
 
     def unit(self, module: Any, path: str, hook: outside.Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Records a module with a hook as one node. What its forward records meanwhile only describes the results."""

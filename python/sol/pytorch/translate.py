@@ -27,7 +27,7 @@ from . import operators
 from .assigned import assigned
 from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
-from .function import graft
+from .function import graft, incoming
 from .history import detached, origins
 from .layout import Layout
 from .outside import Outside, Registered, Unit
@@ -355,6 +355,9 @@ class Translator:
             return self._read(node.args[0])
         if node.target is graft:
             return self._graft(node, path, line)
+        if node.target is incoming:
+            zeros = self._read(node.args[0])
+            return self.b.expand(self.b.const(torch.zeros((), dtype=zeros.dtype)), zeros.shape)
         if node.target is assigned:
             return self.memory.assign(*self._read(node.args))
         if isinstance(node.target, Unit):
