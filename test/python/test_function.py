@@ -74,6 +74,20 @@ class Number(torch.autograd.Function):
         return a * y + d, torch.zeros_like(b) - d + a.masked_fill(x > 0, 0.0)
 
 
+class Turned(torch.autograd.Function):
+    """Complex results and arguments."""
+
+    @staticmethod
+    def forward(ctx, x, z):
+        ctx.save_for_backward(x, z)
+        return x * z, z.real.clone()
+
+    @staticmethod
+    def backward(ctx, a, b):
+        x, z = ctx.saved_tensors
+        return 2 * a.real - 3 * a.imag + b, a * x.cos() + torch.complex(a.imag, b) * z
+
+
 class Net(nn.Module):
     def __init__(self, use):
         super().__init__()
@@ -98,7 +112,14 @@ def _number(x, y):
     return p * q + Number.apply(x, p)[1]
 
 
+def _turned(x, y):
+    z, r = Turned.apply(x, torch.complex(x, y))
+    q, s = Turned.apply(y, (r + 0j) * z)
+    return (z * q).imag + q.abs() * s
+
+
 USES = {
+    "turned": _turned,
     "number": _number,
     "straight": lambda x, y: Straight.apply(3 * x) * y,
     "two": _pair,

@@ -189,7 +189,7 @@ def apply(
     parts = list(made) if isinstance(made, tuple | list) else [made]
     for i, part in enumerate(parts):
         fixed = any(part is f for f in ctx._sol_fixed)
-        if isinstance(part, torch.Tensor) and part.is_floating_point() and not fixed:
+        if isinstance(part, torch.Tensor) and (part.is_floating_point() or part.is_complex()) and not fixed:
             if any(part is a for a in args):
                 raise _core.UnsupportedError("it returns an argument as it is")
             parts[i] = _grafted(function, ctx, args, parts, i, mark, add)

@@ -356,8 +356,7 @@ class Translator:
         if node.target is graft:
             return self._graft(node, path, line)
         if node.target is incoming:
-            zeros = self._read(node.args[0])
-            return self.b.expand(self.b.const(torch.zeros((), dtype=zeros.dtype)), zeros.shape)
+            return self._incoming(self._read(node.args[0]))
         if node.target is assigned:
             return self.memory.assign(*self._read(node.args))
         if isinstance(node.target, Unit):
@@ -444,10 +443,25 @@ class Translator:
         """Translates the result of an autograd.Function, with the gradient that its backward defines."""
         made, marker, pairs = self._read(node.args)
         self.b.name, self.b.line = f"{path}.{node.name}" if path else node.name, line
-        for x, d in pairs:
-            if x.tracked:
-                made = self.b.layer("Graft", made, marker, x, d)
-        return made
+        real = [(r, s) for x, d in pairs for r, s in zip(_real(x), _real(d), strict=True)]
+        real = [(x, d) for x, d in real if x is not None and d is not None and x.tracked]
+
+        def grafted(y: Value, m: Value) -> Value:
+            for x, d in real:
+                y = self.b.layer("Graft", y, m, x, d)
+            return y
+
+        if not isinstance(made, Complex):
+            return grafted(made, marker)
+        return Complex(grafted(made.re, marker.re), grafted(self.b.imaginary(made), marker.im))
+
+    def _incoming(self, zeros: Value | Complex) -> Value | Complex:
+        """Zeros of constants of their own, which stand for a gradient."""
+        if isinstance(zeros, Complex):
+            return Complex(
+                *(self.b.expand(self.b.const(torch.zeros((), dtype=zeros.re.dtype)), zeros.shape) for _ in range(2))
+            )
+        return self.b.expand(self.b.const(torch.zeros((), dtype=zeros.dtype)), zeros.shape)
 
     def _decomposed(self, node: torch.fx.Node) -> Any:
         """Translates an operator that is missing from the table, through PyTorch's decomposition."""
@@ -684,6 +698,11 @@ def _check_types(node: torch.fx.Node) -> None:
     )
     if len(types) > 1:
         raise Rejected(f"operands of several types: {', '.join(types)}")
+
+
+def _real(x: Value | Complex) -> tuple[Value | None, Value | None]:
+    """The real and imaginary parts; None: zeros."""
+    return (x.re, x.im) if isinstance(x, Complex) else (x, None)
 
 
 def _compare(name: str, made: Any, val: Any) -> None:
