@@ -966,6 +966,15 @@ for zero in (0, 1):
     given = [np.array([7, 5, 2]), np.array([3, 2, 2])]  # no alignment has two equal labels within two steps
     labels = np.array([[1, 2, 2], [3, 1, 0], [4, 4, 0]])
     case("CTCLossGrad", [logs(7, 3, 5), labels, *given, (3,)], dict(zero=zero), ctc_gradient)
+    # confident logits, whose probabilities are far below the least number; more labels than lanes; infinity and NaN
+    far = (torch.from_numpy(fill((40, 2, 6), 0, "ctc")) * 3000).log_softmax(-1).numpy()
+    many = [far, np.arange(38).reshape(2, 19) % 4 + 1, np.array([40, 33]), np.array([19, 15])]
+    case("CTCLossGrad", [*many, (2,)], dict(zero=zero), ctc_gradient)
+    case("CTCLoss", many, dict(zero=zero), lambda *a, zero=zero: ctc(*a, 0, zero))
+    odd = far.copy()
+    odd[3, 0, 2], odd[5, 0, 5], odd[7, 1, 0] = -np.inf, np.inf, np.nan
+    case("CTCLossGrad", [odd, *many[1:], (2,)], dict(zero=zero), ctc_gradient)
+    case("CTCLoss", [odd, *many[1:]], dict(zero=zero), lambda *a, zero=zero: ctc(*a, 0, zero))
 
 # -- opaque
 for axis, down in ((0, 0), (1, 1), (-1, 0)):
