@@ -568,13 +568,13 @@ static int64_t parts_wanted(const struct expand *x, const struct ex *e, int64_t 
     return MAX(PARTS, MIN(most, (int64_t)t->cores * t->core_items / lanes / 2));
 }
 
-/* How many of the statement's results are computed independently, as tasks. On a card a result whose terms are side by
- * side may have a work group. */
+/* How many of the statement's results are computed independently, as tasks. A result whose terms are side by side is
+ * one, as its lanes run along them; otherwise results share a vector. */
 static int64_t results(const struct expand *x, const struct loops_stmt *s, const struct ex *e, int lanes)
 {
     const uint64_t own = stmt_ivars(x->loops, s), unit = x->unit & own;
     const int64_t n = ivars_points(x->loops, own);
-    if (target_is_card(x->target) && e->kind == EX_RED && !reads_columns(x, own, e)) return n;
+    if (e->kind == EX_RED && !reads_columns(x, own, e)) return n;
     return unit ? n / MAX(1, MIN(lanes, ivars_points(x->loops, unit))) : n;
 }
 
