@@ -110,20 +110,30 @@ static const struct item *sort(const struct reference *a, struct item *items, st
     return sort_by_digits(items, room, n, a->type == REFERENCE_U32 ? 0 : UINT32_C(1) << 31);
 }
 
-/* From j on, the next element that may be before the element `last` in the order; a NaN may be anywhere. */
-#define NEXT(type)                                                           \
-    {                                                                        \
-        const type *x = (const type *)in + from, limit = x[last * a->inner]; \
-        if (a->down)                                                         \
-            while (j < a->n && x[j * a->inner] <= limit) j++;                \
-        else                                                                 \
-            while (j < a->n && x[j * a->inner] >= limit) j++;                \
-        return j;                                                            \
+/* From j on, the next element that may be before the element `last` in the order; a NaN may be anywhere. Blocks that
+ * are side by side are vectors. */
+enum { BLOCK = 32 };
+#define NEXT(type, op)                                                        \
+    {                                                                         \
+        const type *x = (const type *)in + from, limit = x[last * a->inner];  \
+        for (int any = 0; a->inner == 1 && j + BLOCK <= a->n; j += BLOCK) {   \
+            for (int k = 0; k < BLOCK; k++) any |= x[j + k] op limit ? 0 : 1; \
+            if (any) break;                                                   \
+        }                                                                     \
+        while (j < a->n && x[j * a->inner] op limit) j++;                     \
+        return j;                                                             \
+    }
+#define NEXT_OF(type)      \
+    {                      \
+        if (a->down)       \
+            NEXT(type, <=) \
+        else               \
+            NEXT(type, >=) \
     }
 static int64_t next_before(const struct reference *a, const char *in, int64_t from, int64_t j, int64_t last)
 {
-    if (a->type == REFERENCE_F32) NEXT(float);
-    if (a->type == REFERENCE_F64) NEXT(double);
+    if (a->type == REFERENCE_F32) NEXT_OF(float);
+    if (a->type == REFERENCE_F64) NEXT_OF(double);
     return j;
 }
 
@@ -155,16 +165,34 @@ static const struct item *item_number(const struct reference *a, struct item *it
     return items + number;
 }
 
+/* The first items of a line, if these are few: sorted as they are read. Items that are not before the last of them are
+ * dropped. Reading goes forward, so that stays stable. */
+static void few_items(const struct reference *a, const char *in, int64_t from, struct item *items, int64_t keep)
+{
+    int64_t n = 0;
+    for (int64_t j = 0; j < a->n; j++) {
+        if (n == keep && (j = next_before(a, in, from, j, items[n - 1].at)) == a->n) break;
+        const struct item v = item_of(a, in, from, j);
+        if (n == keep && v.key >= items[n - 1].key) continue;
+        int64_t at = n < keep ? n++ : n - 1;
+        for (; at > 0 && v.key < items[at - 1].key; at--) items[at] = items[at - 1];
+        items[at] = v;
+    }
+}
+
 /* The first items of a line, up to those that are wanted, sorted. A buffer that is full is sorted and cut to as many;
  * from then on items that are not before the last of them are dropped as they are read. Reading goes forward, so that
  * stays stable. */
 static const struct item *first_items(const struct reference *a, const char *in, int64_t from, struct item *items)
 {
-    enum { LEAST = 32 };
-    const int64_t keep = a->first + a->keep;
-    const int64_t enough = keep < LEAST / 4 ? LEAST : 4 * keep, room = enough < a->n / 2 ? enough : a->n;
+    enum { FEW = 16 };
+    const int64_t keep = a->first + a->keep, room = 4 * keep < a->n / 2 ? 4 * keep : a->n;
     int64_t n = 0;
     bool cut = false;
+    if (keep <= FEW && keep < a->n) {
+        few_items(a, in, from, items, keep);
+        return items;
+    }
     for (int64_t j = 0; j < a->n; j++) {
         if (cut && (j = next_before(a, in, from, j, items[keep - 1].at)) == a->n) break;
         const struct item v = item_of(a, in, from, j);

@@ -1012,6 +1012,13 @@ for kind in "int8 uint8 int16 int32 int64 float32 float64".split():  # long line
             dict(k=30, axis=1, largest=down),
             lambda x, d=down: [r[:, :30] for r in x.sort(dim=1, descending=bool(d), stable=True)],
         )
+        for k in (1, 5, 16):  # few are sorted as they are read, and elements side by side are compared as vectors
+            case(
+                "TopK",
+                [np.ascontiguousarray(lines.swapaxes(1, 2))],
+                dict(k=k, axis=2, largest=down),
+                lambda x, d=down, k=k: [r[..., :k] for r in x.sort(dim=2, descending=bool(d), stable=True)],
+            )
         for k, first in ((1, 150), (1, 299), (1, 7), (3, 100)):  # one is found by its number
             case(
                 "TopK",
