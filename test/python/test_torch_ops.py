@@ -246,3 +246,9 @@ def test_products_of_several_types():
     """The shape functions of PyTorch promote them, its operators do not."""
     message = rejection(torch.nn.Linear(4, 3), torch.ones(2, 4, dtype=torch.float64))
     assert "linear.default: operands of several types: f32, f64" in message
+    x, y = torch.randn(3, 3), torch.randn(3, 3, dtype=torch.float64)
+    for f in (torch.mm, torch.linalg.matmul):
+        assert "operands of several types: f32, f64" in rejection(f, x, y)
+    for a, b in ((x, y), (y, x)):  # this one promotes
+        optimized = sol.optimize(torch.addr, a, a[0], b[0])
+        torch.testing.assert_close(optimized(a, a[0], b[0]), torch.addr(a, a[0], b[0]))

@@ -372,7 +372,7 @@ class Translator:
             row, schema = operators.find(str(plain)), plain._schema
         if row is None:
             return self._decomposed(node)
-        if schema.name in _OF_ONE_TYPE:
+        if row.one_type:
             _check_types(node)
         args, kwargs = self._read(node.args), self._read(node.kwargs)
         b = self.b
@@ -680,14 +680,6 @@ def _as_traced(b: Builder, made: Any, val: Any) -> Any:
     if made.shape == shape or list(map(forms.hint, made.shape)) != list(map(forms.hint, shape)):
         return made
     return b.layer("Exactly", made, shape=list(shape))
-
-
-# Products, which do not promote types
-_OF_ONE_TYPE = frozenset(
-    f"aten::{name}"
-    for name in "addbmm addmm addmv baddbmm bilinear bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
-    "convolution dot linear matmul mm mv".split()
-)
 
 
 def _check_types(node: torch.fx.Node) -> None:

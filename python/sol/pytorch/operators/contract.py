@@ -12,7 +12,7 @@ from sol.gradients import weight_gradient
 
 from ..builder import Builder, Number, Rejected, Value, sol_name
 from .chance import drop
-from .table import op, shape
+from .table import of_one_type, op, shape
 
 Ints = Sequence[int]
 
@@ -45,6 +45,7 @@ def _conv(
 
 
 @op("conv1d", "conv2d", "conv3d")
+@of_one_type
 def conv(
     b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Value:
@@ -52,6 +53,7 @@ def conv(
 
 
 @op("conv1d.padding", "conv2d.padding", "conv3d.padding")
+@of_one_type
 def conv_same(
     b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: str, dilation: Ints, groups: int
 ) -> Value:
@@ -83,6 +85,7 @@ def _conv_t(
 
 
 @op("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
+@of_one_type
 def conv_transpose(
     b: Builder,
     x: Value,
@@ -98,6 +101,7 @@ def conv_transpose(
 
 
 @op("convolution")
+@of_one_type
 def convolution(
     b: Builder,
     x: Value,
@@ -153,6 +157,7 @@ def convolution_backward(
 
 
 @op("linear")
+@of_one_type
 def linear(b: Builder, x: Value, weight: Value, bias: Value | None) -> Value:
     if weight.ndim == 1:
         y = b.layer("MatMul", x, weight)
@@ -161,6 +166,7 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None) -> Value:
 
 
 @op("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "linalg_matmul")
+@of_one_type
 def matmul(
     b: Builder,
     x: Value,
@@ -203,6 +209,7 @@ def _plus(b: Builder, x: Value, product: Value, beta: Number, alpha: Number) -> 
 
 
 @op("addmm", "addmv", "addbmm", "baddbmm")
+@of_one_type
 def addmm(
     b: Builder,
     x: Value,
@@ -226,7 +233,7 @@ def addmm(
 
 @op("addr")
 def addr(b: Builder, x: Value, vec1: Value, vec2: Value, beta: Number, alpha: Number) -> Value:
-    return _plus(b, x, outer(b, vec1, vec2), beta, alpha)
+    return _plus(b, b.cast(x, b.out.dtype), outer(b, vec1, vec2), beta, alpha)
 
 
 @op("outer", "ger")
@@ -236,6 +243,7 @@ def outer(b: Builder, x: Value, vec2: Value) -> Value:
 
 
 @op("bilinear")
+@of_one_type
 def bilinear(b: Builder, x: Value, input2: Value, weight: Value, bias: Value | None) -> Value:
     return b.layer("Bilinear", x, input2, weight, bias)
 

@@ -26,9 +26,10 @@ IGNORED = frozenset(
 
 
 class Row:
-    """An operator's function, and the names of the arguments it takes (and requires) after the first."""
+    """An operator's function, and the names of the arguments it takes (and requires) after the first. `one_type`: it does not
+    promote the types of its operands."""
 
-    __slots__ = ("first", "function", "names", "needed")
+    __slots__ = ("first", "function", "names", "needed", "one_type")
 
     def __init__(self, function: Function) -> None:
         parameters = list(inspect.signature(function).parameters.values())[1:]
@@ -36,6 +37,7 @@ class Row:
         self.first = bool(parameters)
         self.names = frozenset(p.name for p in parameters[1:])
         self.needed = frozenset(p.name for p in parameters[1:] if p.default is p.empty)
+        self.one_type = function in _OF_ONE_TYPE
 
     def __call__(self, b: Builder, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given: dict[str, Any] = {}
@@ -49,6 +51,15 @@ class Row:
             elif argument.name not in IGNORED and not _is_default(value, argument.default_value):
                 raise Rejected(f"argument {argument.name}={value!r}")
         return self.function(b, first, **given) if self.first else self.function(b, **given)
+
+
+_OF_ONE_TYPE: set[Function] = set()
+
+
+def of_one_type(function: Function) -> Function:
+    """Marks a function, before `op` registers it: PyTorch rejects operands of several types."""
+    _OF_ONE_TYPE.add(function)
+    return function
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -102,6 +113,8 @@ NUMBERS = frozenset(  # operators that read tensors and return no tensor
 
 class Rejection:
     """An operator that SOL does not support, with the reason."""
+
+    one_type = False
 
     def __init__(self, why: str) -> None:
         self.why = why
