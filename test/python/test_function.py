@@ -88,6 +88,21 @@ class Turned(torch.autograd.Function):
         return 2 * a.real - 3 * a.imag + b, a * x.cos() + torch.complex(a.imag, b) * z
 
 
+class Projected(torch.autograd.Function):
+    """Gradients of several losses whose conflicts are removed (Yu et al. 2020): backward is not linear. It writes its arguments."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone(), x.double() * 2, [x[:, :2].sum()][0], torch.complex(x, x * 3)
+
+    @staticmethod
+    def backward(ctx, a, b, c, d):
+        b = b.to(a.dtype) + (d / (d.abs() + 1)).real
+        a -= (a * b).sum().clamp(max=0) * b / b.square().sum()
+        b[:, 1:] *= c
+        return a + b
+
+
 class Net(nn.Module):
     def __init__(self, use):
         super().__init__()
@@ -118,7 +133,14 @@ def _turned(x, y):
     return (z * q).imag + q.abs() * s
 
 
+def _projected(x, y):
+    a, b, c, d = Projected.apply(x)
+    p, q, *_ = Projected.apply(y)
+    return (a * y - p.sin()) * c + (b.sin() + q * 3).to(a.dtype) - (d * d).imag * p
+
+
 USES = {
+    "projected": _projected,
     "turned": _turned,
     "number": _number,
     "straight": lambda x, y: Straight.apply(3 * x) * y,

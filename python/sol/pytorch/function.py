@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -50,14 +50,14 @@ class Context:
         raise _core.UnsupportedError("it writes its arguments in place (mark_dirty)")
 
 
-def graft(value: Any, marker: Any, pairs: Any) -> Any:
-    """The target of a node. Its result is `value`; for each (x, dx) of `pairs`, dx is the gradient with respect to x,
-    computed from the gradient that `marker` stands for."""
+def graft(values: Any, markers: Any, pairs: Any) -> Any:
+    """The target of a node. Its results are `values`; for each (x, dx) of `pairs`, dx is the gradient with respect to x,
+    computed from the gradients that `markers` stand for."""
     raise NotImplementedError
 
 
-def incoming(zeros: Any) -> Any:
-    """The target of a node: a marker. Its value, like that of `zeros`, is 0, but no other tensor is made of the same constant."""
+def incoming(values: Any) -> Any:
+    """The target of a node: markers of the gradients of `values`. They are zeros, but no other tensor is made of the same constant."""
     raise NotImplementedError
 
 
@@ -176,10 +176,13 @@ def _run_forward(function: Any, ctx: Context, args: tuple[Any, ...]) -> Any:
 
 
 def apply(
-    function: Any, args: tuple[Any, ...], mark: Callable[[Any], None], add: Callable[[Any, Any, Any], None]
+    function: Any,
+    args: tuple[Any, ...],
+    mark: Callable[[Sequence[Any], Sequence[Any]], Any],
+    add: Callable[[Sequence[Any], Sequence[Any], Any, Any], None],
 ) -> Any:
-    """The result of `function.apply(*args)` while a model is traced. `add(value, marker, pairs)` adds the node of a
-    graft for a tensor, and `mark(marker)` tells that a tensor stands for a gradient."""
+    """The result of `function.apply(*args)` while a model is traced. `mark(values, markers)` adds the node of the markers, which stand for
+    the gradients of the values, and returns it; `add(values, made, node, pairs)` adds the node of a graft with that one's markers."""
     wanted = [isinstance(a, torch.Tensor) and a.requires_grad for a in args]
     ctx = Context(tuple(wanted))
     with torch.no_grad():
@@ -187,24 +190,36 @@ def apply(
     if not torch.is_grad_enabled() or not any(wanted):
         return made
     parts = list(made) if isinstance(made, tuple | list) else [made]
-    for i, part in enumerate(parts):
-        fixed = any(part is f for f in ctx._sol_fixed)
-        if isinstance(part, torch.Tensor) and (part.is_floating_point() or part.is_complex()) and not fixed:
-            if any(part is a for a in args):
-                raise _core.UnsupportedError("it returns an argument as it is")
-            parts[i] = _grafted(function, ctx, args, parts, i, mark, add)
+    places = [i for i, p in enumerate(parts) if _differentiable(p) and not any(p is f for f in ctx._sol_fixed)]
+    if any(parts[i] is a for i in places for a in args):
+        raise _core.UnsupportedError("it returns an argument as it is")
+    if not places:
+        return made
+    values = [parts[i] for i in places]
+    marked, pairs = _backward(function, ctx, args, parts, places, mark)
+    inputs = [a for a, w in zip(args, wanted, strict=True) if w]
+    for i in places:
+        parts[i] = _plain_apply.__get__(None, _Through)(parts[i], *inputs)
+    add(values, [parts[i] for i in places], marked, pairs)
     return type(made)(parts) if isinstance(made, tuple | list) else parts[0]
 
 
-def _grafted(
-    function: Any, ctx: Context, args: tuple[Any, ...], parts: list[Any], i: int, mark: Any, add: Any
-) -> torch.Tensor:
-    """One of the results. Its backward is that of the Function with no gradients for the other results."""
+def _differentiable(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and (part.is_floating_point() or part.is_complex())
+
+
+def _backward(
+    function: Any, ctx: Context, args: tuple[Any, ...], parts: Sequence[Any], places: Sequence[int], mark: Any
+) -> tuple[Any, list[Any]]:
+    """Runs backward once, with markers for the results at `places`: it may combine their gradients in any way. Returns the node of the
+    markers, and pairs of arguments and gradients."""
     with torch.no_grad(), _no_autograd():
-        marker = torch.zeros_like(parts[i])
-        mark(marker)
-        zeros = [torch.zeros_like(p) if ctx._sol_zeros and isinstance(p, torch.Tensor) else None for p in parts]
-        gradients = function.backward(ctx, *(marker if k == i else z for k, z in enumerate(zeros)))
+        given = [torch.zeros_like(p) if ctx._sol_zeros and isinstance(p, torch.Tensor) else None for p in parts]
+        markers = [torch.zeros_like(parts[i]) for i in places]
+        marked = mark([parts[i] for i in places], markers)
+        for i, marker in zip(places, markers, strict=True):
+            given[i] = marker
+        gradients = function.backward(ctx, *given)
     gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)
     pairs = []
     for a, needed, d in zip(args, ctx.needs_input_grad, gradients, strict=False):
@@ -213,10 +228,7 @@ def _grafted(
         if not isinstance(d, FakeTensor) or d.shape != a.shape or d.dtype != a.dtype:
             raise _core.UnsupportedError("its backward gives something else than gradients of the arguments' shapes")
         pairs.append((a, d))
-    wanted = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
-    made: torch.Tensor = _plain_apply.__get__(None, _Through)(parts[i], *wanted)
-    add((parts[i], made), marker, pairs)
-    return made
+    return marked, pairs
 
 
 __all__ = ["apply", "as_forward", "differentiated", "graft", "incoming"]

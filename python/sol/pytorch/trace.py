@@ -367,14 +367,19 @@ class _Recorder(ProxyTorchDispatchMode):
     def own_backward(self, target: Any, args: tuple[Any, ...]) -> Any:
         """Handles a call of `apply` of a model's own autograd.Function."""
 
-        def add(values: tuple[Any, Any], marker: Any, pairs: Any) -> None:
-            made, seen = values
-            args = self._nodes((made, marker, pairs))
-            self.nodes[seen] = self.call(function.graft, args, seen)
+        def mark(values: Sequence[Any], markers: Sequence[Any]) -> Node:
+            marked = self._call(
+                function.incoming, (self._nodes(tuple(values)),), {}, tuple(map(snapshot_fake, markers))
+            )
+            for m in markers:
+                self.graph.erase_node(self.nodes[m])
+            self._parts(marked, markers)
+            self.values.unknown.update((marked, *self._nodes(tuple(markers))))
+            return marked
 
-        def mark(marker: Any) -> None:
-            self.nodes[marker] = self.call(function.incoming, (self.nodes[marker],), marker)
-            self.values.unknown.add(self.nodes[marker])
+        def add(values: Sequence[Any], made: Sequence[Any], marked: Node, pairs: Any) -> None:
+            operands = (self._nodes(tuple(values)), marked, self._nodes(pairs))
+            self._parts(self._call(function.graft, operands, {}, tuple(map(snapshot_fake, made))), made)
 
         return function.apply(target, args, mark, add)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import operator
 import types
@@ -440,28 +441,46 @@ class Translator:
         return made
 
     def _graft(self, node: torch.fx.Node, path: str, line: str) -> Any:
-        """Translates the result of an autograd.Function, with the gradient that its backward defines."""
-        made, marker, pairs = self._read(node.args)
+        """Translates the results of an autograd.Function, with the gradient that its backward defines. Several results are parts of one
+        tensor, so that backward has the gradients of all."""
+        values, (*_, marker), pairs = self._read(node.args)
         self.b.name, self.b.line = f"{path}.{node.name}" if path else node.name, line
-        real = [(r, s) for x, d in pairs for r, s in zip(_real(x), _real(d), strict=True)]
-        real = [(x, d) for x, d in real if x is not None and d is not None and x.tracked]
+        parts = [p for v in values for p in self._components(v)]
+        whole = parts[0] if len(parts) == 1 else self.b.concat([self._flat(p, marker.dtype) for p in parts], 0)
+        for x, d in itertools.chain.from_iterable(zip(_real(x), _real(d), strict=True) for x, d in pairs):
+            if x is not None and d is not None and x.tracked:
+                whole = self.b.layer("Graft", whole, marker, x, d)
+        return self._cut(whole, values)
 
-        def grafted(y: Value, m: Value) -> Value:
-            for x, d in real:
-                y = self.b.layer("Graft", y, m, x, d)
-            return y
+    def _incoming(self, values: Sequence[Value | Complex]) -> tuple[Value | Complex, ...]:
+        """Zeros of a constant of their own, which stand for the gradients of values; then the tensor whose parts they are."""
+        parts = [p for v in values for p in self._components(v)]
+        dtype = functools.reduce(torch.promote_types, [p.dtype for p in parts])
+        shape = parts[0].shape if len(parts) == 1 else (sum(math.prod(p.shape) for p in parts),)
+        whole = self.b.expand(self.b.const(torch.zeros((), dtype=dtype)), shape)
+        return (*self._cut(whole, values), whole)
 
-        if not isinstance(made, Complex):
-            return grafted(made, marker)
-        return Complex(grafted(made.re, marker.re), grafted(self.b.imaginary(made), marker.im))
+    def _cut(self, whole: Value, values: Sequence[Value | Complex]) -> list[Value | Complex]:
+        """Parts of a tensor that are like these values."""
+        if len(values) == 1 and isinstance(values[0], Value):
+            return [whole]
+        made: list[Value | Complex] = []
+        start = 0
+        for v in values:
+            parts = []
+            for p in self._components(v):
+                n = math.prod(p.shape)
+                part = self.b.reshape(self.b.slice(whole, 0, start, start + n), p.shape)
+                parts.append(self.b.cast(part, p.dtype))
+                start += n
+            made.append(Complex(*parts) if isinstance(v, Complex) else parts[0])
+        return made
 
-    def _incoming(self, zeros: Value | Complex) -> Value | Complex:
-        """Zeros of constants of their own, which stand for a gradient."""
-        if isinstance(zeros, Complex):
-            return Complex(
-                *(self.b.expand(self.b.const(torch.zeros((), dtype=zeros.re.dtype)), zeros.shape) for _ in range(2))
-            )
-        return self.b.expand(self.b.const(torch.zeros((), dtype=zeros.dtype)), zeros.shape)
+    def _components(self, x: Value | Complex) -> list[Value]:
+        return [x.re, self.b.imaginary(x)] if isinstance(x, Complex) else [x]
+
+    def _flat(self, x: Value, dtype: torch.dtype) -> Value:
+        return self.b.cast(self.b.reshape(x, [math.prod(x.shape)]), dtype)
 
     def _decomposed(self, node: torch.fx.Node) -> Any:
         """Translates an operator that is missing from the table, through PyTorch's decomposition."""
