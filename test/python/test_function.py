@@ -139,7 +139,18 @@ def _projected(x, y):
     return (a * y - p.sin()) * c + (b.sin() + q * 3).to(a.dtype) - (d * d).imag * p
 
 
+def _written(x, y):
+    p, q, *_ = Projected.apply(x)
+    part = p[1:]
+    p += y
+    part.relu_()
+    with torch.no_grad():
+        q[0] *= 2
+    return Straight.apply(p).mul_(3) * x + q.to(p.dtype)
+
+
 USES = {
+    "written": _written,
     "projected": _projected,
     "turned": _turned,
     "number": _number,

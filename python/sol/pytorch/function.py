@@ -62,11 +62,12 @@ def incoming(values: Any) -> Any:
 
 
 class _Through(torch.autograd.Function):
-    """Gives the result of a Function a history, because a model might look at it."""
+    """Gives the result of a Function a history, because a model might look at it. One with memory of its own may be written in place."""
 
     @staticmethod
     def forward(ctx: Any, made: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
-        return made.view_as(made)
+        shares = any(made.untyped_storage()._cdata == g.untyped_storage()._cdata for g in given)
+        return made.view_as(made) if shares else torch.empty_strided(made.shape, made.stride(), dtype=made.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -379,6 +379,9 @@ class _Recorder(ProxyTorchDispatchMode):
 
         def add(values: Sequence[Any], made: Sequence[Any], marked: Node, pairs: Any) -> None:
             operands = (self._nodes(tuple(values)), marked, self._nodes(pairs))
+            for m in made:  # what gave it a history
+                if (node := self.nodes.get(m)) is not None and not node.users:
+                    self.graph.erase_node(node)
             self._parts(self._call(function.graft, operands, {}, tuple(map(snapshot_fake, made))), made)
 
         return function.apply(target, args, mark, add)

@@ -519,6 +519,8 @@ class Translator:
             return self._read(target)
         if node.op == "placeholder":
             raise Rejected(f"'{self.origin[node][1]}' shares memory with a tensor that the model writes in place")
+        if node.target is operator.getitem and getattr(node.args[0], "target", None) is graft:
+            raise Rejected("writing a tensor in place of which a Function of the model's own returned a view")
         return self._value(node, self.traced.module, *place(node))
 
     def _read(self, arg: Any) -> Any:

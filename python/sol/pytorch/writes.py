@@ -19,6 +19,7 @@ from sol import forms
 
 from .assigned import assigned
 from .builder import Builder, Complex, Rejected, Value
+from .function import graft, incoming
 
 Node = torch.fx.Node
 
@@ -26,6 +27,8 @@ Node = torch.fx.Node
 def storage(node: Node) -> int | None:
     """Identifies the memory of a node's value (a tensor, or several that share memory)."""
     val = node.meta.get("val")
+    if node.target in (graft, incoming):  # each result is a piece of its own
+        return None
     keys = {_key(v) for v in (val if isinstance(val, list | tuple) else [val])}
     return keys.pop() if len(keys) == 1 else None
 
