@@ -240,6 +240,9 @@ void rewrite_stmts(const struct rewrite *r);
 int rewrite_tensor(struct loops *to, const struct loops *from, int i);
 /* Splits index variables that occur as L//a and L%a into mixed-radix digits, so that their indices become affine. */
 const struct loops *rewrite_split_ivars(const struct loops *loops);
+/* Takes the dimensions off temporaries along which their values are equal: what a statement computed for each element
+ * of a tensor that a view repeats is computed once. */
+const struct loops *rewrite_narrow(const struct loops *loops);
 /* Makes loops of n statements, without unused tensors and index variables. The time for one part depends on its own
  * size only, so splitting loops into many parts is linear. */
 struct rewrite_part {

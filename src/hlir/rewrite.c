@@ -174,16 +174,19 @@ void rewrite_ivars(struct loops *to, const struct loops *from, int32_t *ivar)
         ivar[i] = ex_ivar(to, loops_ivar(to, from->ivars.at[i].name, from->ivars.at[i].size));
 }
 
+static struct loops_stmt rewritten(const struct rewrite *r, const struct loops_stmt *from)
+{
+    struct loops_stmt s = *from;
+    for (int o = 0; o < s.nout; o++) s.out[o] = (uint16_t)r->tensor[s.out[o]];
+    s.index = rewrite_list(r, s.index);
+    s.value = rewrite_ex(r, s.value);
+    if (s.scan_step) s.scan_ivar = (uint8_t)r->to->ex.at[r->ivar[s.scan_ivar]].tensor;
+    return s;
+}
+
 static void rewrite_some(const struct rewrite *r, int first, int n)
 {
-    for (int i = first; i < first + n; i++) {
-        struct loops_stmt s = r->from->stmts.at[i];
-        for (int o = 0; o < s.nout; o++) s.out[o] = (uint16_t)r->tensor[s.out[o]];
-        s.index = rewrite_list(r, s.index);
-        s.value = rewrite_ex(r, s.value);
-        if (s.scan_step) s.scan_ivar = (uint8_t)r->to->ex.at[r->ivar[s.scan_ivar]].tensor;
-        loops_stmt(r->to, s);
-    }
+    for (int i = first; i < first + n; i++) loops_stmt(r->to, rewritten(r, &r->from->stmts.at[i]));
 }
 
 void rewrite_stmts(const struct rewrite *r)
@@ -229,6 +232,117 @@ const struct loops *rewrite_split_ivars(const struct loops *loops)
     for (int i = 0; i < loops->tensors.n; i++) tensor[i] = rewrite_tensor(to, loops, i);
     rewrite_stmts(&(struct rewrite){.to = to, .from = loops, .ivar = ivar, .tensor = tensor});
     return to;
+}
+
+/* -- temporaries that do not vary along a dimension */
+
+struct narrow {
+    const struct loops *from;
+    uint32_t *gone; /* by tensor: dimensions to drop */
+    int *tensor;
+};
+
+/* A temporary that its only statement writes, and that is read inside of its dimensions alone. */
+static void find_unique(const struct loops *loops, bool *unique)
+{
+    for (int i = 0; i < loops->tensors.n; i++) unique[i] = loops->tensors.at[i].role == LOOPS_TEMP;
+    for (int i = 1; i < loops->ex.n; i++)
+        if (loops->ex.at[i].kind == EX_READ && loops->ex.at[i].b) unique[loops->ex.at[i].tensor] = false;
+    int *writes = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
+    for (int i = 0; i < loops->stmts.n; i++)
+        for (int o = 0; o < loops->stmts.at[i].nout; o++)
+            if (writes[loops->stmts.at[i].out[o]]++ || loops->stmts.at[i].scan_step)
+                unique[loops->stmts.at[i].out[o]] = false;
+}
+
+/* The dimensions of what the statement writes that its value and the other dimensions do not vary with. An empty one
+ * stays, because its value is never computed. */
+static uint32_t unused_dims(const struct loops *loops, const struct loops_stmt *s)
+{
+    uint32_t gone = 0;
+    int d = 0;
+    for (int32_t i = s->index; i; i = loops->ex.at[i].next, d++) {
+        const uint64_t own = ex_ivars(loops, i);
+        uint64_t others = ex_ivars(loops, s->value);
+        for (int32_t k = s->index; k; k = loops->ex.at[k].next)
+            if (k != i) others |= ex_ivars(loops, k);
+        if (own && !(own & others) && size_le(1, ivars_size(loops, own))) gone |= UINT32_C(1) << d;
+    }
+    return gone;
+}
+
+static int32_t narrow_list(struct loops *to, uint32_t gone, int n, const int32_t *index)
+{
+    int32_t few[FEW], *kept = room_for(to, n, few);
+    int left = 0;
+    for (int d = 0; d < n; d++)
+        if (!(gone >> d & 1)) kept[left++] = index[d];
+    return ex_list(to, left, kept);
+}
+
+static int32_t narrow_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                           int32_t outside)
+{
+    const struct narrow *w = user;
+    const uint32_t gone = w->gone[read->tensor];
+    (void)outside;
+    return gone ? ex_read(to, w->tensor[read->tensor], narrow_list(to, gone, nindex, index), 0) : 0;
+}
+
+static void narrow_tensors(struct loops *to, const struct narrow *w)
+{
+    for (int i = 0; i < w->from->tensors.n; i++) {
+        w->tensor[i] = rewrite_tensor(to, w->from, i);
+        struct loops_tensor t = to->tensors.at[w->tensor[i]];
+        int n = 0;
+        for (int d = 0; d < t.ndim; d++)
+            if (!(w->gone[i] >> d & 1)) t.shape[n++] = t.shape[d];
+        t.ndim = (uint8_t)n;
+        loops_set_tensor(to, w->tensor[i], t);
+    }
+}
+
+static const struct loops *narrow_once(const struct loops *loops)
+{
+    struct narrow w = {.from = loops,
+                       .gone = NEW_ARRAY(loops->arena, uint32_t, loops->tensors.n + 1),
+                       .tensor = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1)};
+    bool *unique = NEW_ARRAY(loops->arena, bool, loops->tensors.n + 1), any = false;
+    find_unique(loops, unique);
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt *s = &loops->stmts.at[i];
+        bool all = true;
+        for (int o = 0; o < s->nout; o++) all &= unique[s->out[o]];
+        const uint32_t gone = all ? unused_dims(loops, s) : 0;
+        for (int o = 0; o < s->nout; o++) w.gone[s->out[o]] = gone;
+        any |= gone != 0;
+    }
+    if (!any) return loops;
+    struct loops *to = loops_create(loops->arena, loops->name);
+    int32_t ivar[LOOPS_MAX_IVARS];
+    rewrite_ivars(to, loops, ivar);
+    narrow_tensors(to, &w);
+    const struct rewrite r = {
+        .to = to, .from = loops, .ivar = ivar, .tensor = w.tensor, .read = narrow_read, .user = &w};
+    for (int i = 0; i < loops->stmts.n; i++) {
+        int32_t index[SOL_MAX_DIMS];
+        struct loops_stmt s = rewritten(&r, &loops->stmts.at[i]);
+        const uint32_t gone = w.gone[loops->stmts.at[i].out[0]];
+        int n = 0;
+        for (int32_t k = s.index; k && gone; k = to->ex.at[k].next) index[n++] = k;
+        if (gone) s.index = narrow_list(to, gone, n, index);
+        loops_stmt(to, s);
+    }
+    return to;
+}
+
+const struct loops *rewrite_narrow(const struct loops *loops)
+{
+    for (const struct loops *last = NULL; last != loops;) { /* one may read another */
+        last = loops;
+        loops = narrow_once(loops);
+    }
+    return loops;
 }
 
 /* -- parts */

@@ -144,7 +144,7 @@ const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t
     rewrite_stmts(
         &(struct rewrite){.to = to, .from = from, .ivar = ivar, .tensor = tensor, .read = forwarded_read, .user = &c});
     if (c.failed) return NULL;
-    to = rewrite_sweep(rewrite_split_ivars(to));
+    to = rewrite_sweep(rewrite_narrow(rewrite_split_ivars(to)));
     bool map = from->stmts.n == 1 && !rewrite_has_reduction(from, from->stmts.at[0].value);
     if (count_non_affine(to) > count_non_affine(from) &&
         !(map && plan_allocation(p, from->tensors.at[t].user)->readers == 1))
