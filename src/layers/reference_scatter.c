@@ -50,7 +50,7 @@ enum { BLOCK = 16 }; /* neighbours: a number that the C compiler knows, so that 
         const int64_t n = l->n, below = l->below, limit = l->limit, *index = l->index;                       \
         for (int64_t k = 0; k < n; k++, to += di, from += dj, index += by) {                                 \
             int64_t at = *index;                                                                             \
-            if ((uint64_t)at >= (uint64_t)limit) {                                                           \
+            if (__builtin_expect((uint64_t)at >= (uint64_t)limit, 0)) {                                      \
                 at += at < 0 ? below : 0;                                                                    \
                 if ((uint64_t)at >= (uint64_t)limit) return k;                                               \
             }                                                                                                \
@@ -108,9 +108,10 @@ EACH(put_2, uint16_t, v)
 EACH(put_4, uint32_t, v)
 EACH(put_8, uint64_t, v)
 
-static int64_t join(const struct reference *a, const struct run *l)
+typedef int64_t (*join_line)(const struct run *l);
+
+static join_line join_of(const struct reference *a)
 {
-    typedef int64_t (*join_line)(const struct run *l);
     static const join_line put[] = {[1] = put_1, [2] = put_2, [4] = put_4, [8] = put_8};
 #define MODES(name)                                                                               \
     {                                                                                             \
@@ -123,7 +124,7 @@ static int64_t join(const struct reference *a, const struct run *l)
         [REFERENCE_I16] = MODES(join_i16), [REFERENCE_U32] = MODES(join_u32), [REFERENCE_I32] = MODES(join_i32),
         [REFERENCE_U64] = MODES(join_u64), [REFERENCE_I64] = MODES(join_i64)};
 #undef MODES
-    return (a->mode == REFERENCE_NONE ? put[a->bytes] : joins[a->type][a->mode])(l);
+    return a->mode == REFERENCE_NONE ? put[a->bytes] : joins[a->type][a->mode];
 }
 
 /* -- the places that the indices name */
@@ -238,6 +239,14 @@ static bool repeats(const char *x, int64_t n, int64_t period)
     return !differ;
 }
 
+/* Are the indices of every line equal? */
+static bool are_rows(const struct reference *a)
+{
+    bool rows = a->ndim > 1;
+    for (int i = 0; i < a->nindex; i++) rows &= a->index[i].stride[a->ndim - 1] == 0;
+    return rows;
+}
+
 /* Are all indices of a line equal? Often that is known, or they were broadcast in memory. */
 static bool is_row(const struct reference *a, const struct walk *w, char *const *p)
 {
@@ -258,16 +267,16 @@ static int64_t scatter_indexed(const struct reference *a, const struct walk *w, 
     const int d = a->ndim - 1;
     const struct indices of = indices_at(a, w, p, 0);
     const int64_t n = a->shape[d] - w->k;
-    const int64_t good = join(a, &(struct run){.n = n,
-                                               .di = of.step,
-                                               .dj = a->from[d],
-                                               .index = (const int64_t *)of.data,
-                                               .by = of.by,
-                                               .below = of.below,
-                                               .limit = of.x->limit,
-                                               .size = of.x->step,
-                                               .y = p[a->nin] + of.start * a->bytes,
-                                               .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
+    const int64_t good = join_of(a)(&(struct run){.n = n,
+                                                  .di = of.step,
+                                                  .dj = a->from[d],
+                                                  .index = (const int64_t *)of.data,
+                                                  .by = of.by,
+                                                  .below = of.below,
+                                                  .limit = of.x->limit,
+                                                  .size = of.x->step,
+                                                  .y = p[a->nin] + of.start * a->bytes,
+                                                  .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
     if (good < n && !a->skip) *out_bad = (struct reference_bad){((const int64_t *)of.data)[good * of.by], of.x->limit};
     return good;
 }
@@ -281,42 +290,46 @@ static int64_t scatter_some(const struct reference *a, const struct walk *w, cha
     const int64_t left = a->shape[d] - w->k, n = left < CHUNK ? left : CHUNK;
     int64_t place[CHUNK];
     const int64_t good = find(a, w, p, n, place, out_bad);
-    join(a, &(struct run){.n = good,
-                          .dj = a->from[d],
-                          .place = place,
-                          .y = p[a->nin],
-                          .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
+    join_of(a)(&(struct run){.n = good,
+                             .dj = a->from[d],
+                             .place = place,
+                             .y = p[a->nin],
+                             .u = p[a->values] + (w->from + w->k * a->from[d]) * a->bytes});
     *out_n = n;
     return good;
 }
 
-/* A line whose indices are equal. Returns its length, or 0 if they are out of range. */
-static int64_t scatter_row(const struct reference *a, const struct walk *w, char *const *p,
-                           struct reference_bad *out_bad)
+/* n lines along the dimension in front of the last. The indices of each are equal. */
+static bool scatter_rows(const struct reference *a, const struct walk *w, char *const *p, int64_t n,
+                         struct reference_bad *out_bad)
 {
-    const int d = a->ndim - 1;
-    int64_t place = w->to;
-    for (int i = 0; i < a->nindex; i++) {
-        const struct reference_index *x = &a->index[i];
-        const int64_t given = reference_integer(x->type, p[x->input], x->offset + w->index[i]);
-        const int64_t at = given + (given < 0 && !a->skip ? x->limit : 0);
-        if ((uint64_t)at >= (uint64_t)x->limit) {
-            *out_bad = (struct reference_bad){given, x->limit};
-            return 0;
+    const int d = a->ndim - 1, outer = d ? d - 1 : d;
+    const join_line join = join_of(a);
+    struct run l = {.n = a->shape[d], .di = a->to[d], .dj = a->from[d], .u = p[a->values] + w->from * a->bytes};
+    char *y = p[a->nin] + w->to * a->bytes;
+    for (int64_t k = 0; k < n; k++, y += a->to[outer] * a->bytes, l.u += a->from[outer] * a->bytes) {
+        int64_t place = 0;
+        bool good = true;
+        for (int i = 0; i < a->nindex && good; i++) {
+            const struct reference_index *x = &a->index[i];
+            const int64_t given =
+                reference_integer(x->type, p[x->input], x->offset + w->index[i] + k * x->stride[outer]);
+            const int64_t at = given + (given < 0 && !a->skip ? x->limit : 0);
+            good = (uint64_t)at < (uint64_t)x->limit;
+            if (!good) *out_bad = (struct reference_bad){given, x->limit};
+            place += at * x->step;
         }
-        place += at * x->step;
+        if (!good && !a->skip) return false;
+        l.y = y + place * a->bytes;
+        if (good) join(&l);
     }
-    return join(a, &(struct run){.n = a->shape[d],
-                                 .di = a->to[d],
-                                 .dj = a->from[d],
-                                 .y = p[a->nin] + place * a->bytes,
-                                 .u = p[a->values] + w->from * a->bytes});
+    return true;
 }
 
 static bool scatter_line(const struct reference *a, struct walk *w, char *const *p, struct reference_bad *out_bad)
 {
     const int64_t size = a->shape[a->ndim - 1];
-    if (is_row(a, w, p)) return scatter_row(a, w, p, out_bad) || a->skip;
+    if (is_row(a, w, p)) return scatter_rows(a, w, p, 1, out_bad);
     const bool indexed = a->nindex == 1 && bytes_of(a->index[0].type) == 8;
     while (w->k < size) {
         int64_t n = size - w->k;
@@ -349,11 +362,14 @@ static enum reference_error scatter(const struct reference *given, char *const *
     int64_t n = 1;
     (void)scratch;
     if (!a.ndim) a.shape[a.ndim++] = 1;
-    for (int d = 0; d < a.ndim - 1; d++) n *= a.shape[d];
+    const bool rows = are_rows(&a);
+    const int outer = a.ndim - 1 - rows;
+    for (int d = 0; d < outer; d++) n *= a.shape[d];
     start_scatter(&a, p[0], p[a.nin]);
     if (!a.shape[a.ndim - 1]) return REFERENCE_GOOD; /* indices that nothing uses may have any value */
-    for (; n > 0; n--, step(&a, a.ndim - 1, &w))
-        if (!scatter_line(&a, &w, p, out_bad)) return REFERENCE_INDEX;
+    for (; n > 0; n--, step(&a, outer, &w))
+        if (!(rows ? scatter_rows(&a, &w, p, a.shape[outer], out_bad) : scatter_line(&a, &w, p, out_bad)))
+            return REFERENCE_INDEX;
     return REFERENCE_GOOD;
 }
 

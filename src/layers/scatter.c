@@ -105,6 +105,38 @@ static void broadcast(const struct sol_tensor *t, int end, int64_t *stride)
     for (int d = 0; d < t->ndim; d++) stride[end - t->ndim + d] = t->dim[d].size == 1 ? 0 : own[d];
 }
 
+static bool continues(const struct reference *r, int outer, int d)
+{
+    const int64_t size = r->shape[d];
+    bool one = size_mul(size, r->shape[outer]) != SIZE_BAD;
+    one &= r->from[outer] == size_mul(r->from[d], size) && r->to[outer] == size_mul(r->to[d], size);
+    for (int i = 0; i < r->nindex; i++) one &= r->index[i].stride[outer] == size_mul(r->index[i].stride[d], size);
+    return one;
+}
+
+/* Walks in as few dimensions as possible, so that lines are long: one of a single element goes, and neighbours that are
+ * like one become one. */
+static void join_dims(struct reference *r)
+{
+    struct reference_index *index = (struct reference_index *)(uintptr_t)r->index; /* from indices() */
+    const int all = r->ndim;
+    int n = 0;
+    for (int d = 0; d < all; d++) {
+        if (r->shape[d] == 1) continue;
+        const bool joins = n && continues(r, n - 1, d);
+        const int to = joins ? n - 1 : n++;
+        r->shape[to] = joins ? size_mul(r->shape[to], r->shape[d]) : r->shape[d];
+        r->from[to] = r->from[d];
+        r->to[to] = r->to[d];
+        for (int i = 0; i < r->nindex; i++) index[i].stride[to] = index[i].stride[d];
+    }
+    r->ndim = n;
+    for (int d = n; d < all; d++) {
+        r->shape[d] = r->from[d] = r->to[d] = 0;
+        for (int i = 0; i < r->nindex; i++) index[i].stride[d] = 0;
+    }
+}
+
 /* -- ScatterElements(x, i, u) */
 
 OPAQUE_SHAPE(shape_scatter_elements)
@@ -137,6 +169,7 @@ OPAQUE_DESCRIBE(describe_scatter_elements)
     row_major(x, out->to);
     if (x->ndim) out->to[axis] = 0;
     row_major(i, indices(a, l, 1, (int)axis, out)->stride);
+    join_dims(out);
 }
 
 /* -- ScatterND(x, i, u): i[J.. k], u[J.. R..], x[D1..Dk R..] */
@@ -180,6 +213,7 @@ OPAQUE_DESCRIBE(describe_scatter_nd)
         index->offset = n;
         for (int d = 0; d < lead; d++) index->stride[d] = own[d];
     }
+    join_dims(out);
 }
 
 /* -- IndexPut(x, u, i..): u is broadcast to the shape that Index gives */
@@ -281,4 +315,5 @@ OPAQUE_DESCRIBE(describe_index_put)
         if (o == p.first) o += p.nshape;
         out->to[o++] = xs[d];
     }
+    join_dims(out);
 }
