@@ -54,6 +54,7 @@ static inline const struct ex *dfp_ex(const struct dfp *d, int32_t node)
 /* expand.c: a copy of a cluster. Reductions with several results become simple ones, expressions that several passes
  * need become temporaries, and neighbouring index variables that are contiguous everywhere are merged. */
 struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes);
+void dfp_read_once(struct loops *loops);  /* once.c: inlines positions that are read once */
 void dfp_collapse(struct print_plan *pl); /* collapse.c: merges index variables that are contiguous everywhere */
 
 /* choose.c: chooses the vector index variable */

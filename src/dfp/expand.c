@@ -735,6 +735,7 @@ struct cluster dfp_expand(const struct solver_context *sc, const struct cluster 
                        .memory = c->memory,
                        .unit = groups_unit_ivars(loops, c->memory),
                        .lanes = lanes};
+    dfp_read_once(loops);
     for (int i = 0; i < loops->stmts.n; i++) {
         const struct loops_stmt s = loops->stmts.at[i];
         const struct ex e = loops->ex.at[s.value];

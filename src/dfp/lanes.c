@@ -171,6 +171,51 @@ static void several_results(struct dfp *d, const struct loops_stmt *s, enum comp
     if (lane) text_close(p->out, "}");
 }
 
+struct places {
+    const struct dfp *d;
+    bool by_data, other; /* some read differs between lanes by data; a read needs vectors, or is a reduction */
+};
+
+static void see_place(void *user, int32_t node)
+{
+    struct places *w = user;
+    const struct dfp *d = w->d;
+    const struct ex *e = dfp_ex(d, node);
+    if (e->kind == EX_RED) w->other = true;
+    if (e->kind != EX_READ) return;
+    if (e->b || (d->temp && (d->temp[e->tensor].in_register || d->temp[e->tensor].row))) w->other = true;
+    for (int32_t i = e->a; i; i = dfp_ex(d, i)->next) w->by_data |= expr_varies(&d->p, i) && ex_reads_data(d->loops, i);
+}
+
+/* Are the statement's elements gathered one by one, and is there little else to compute? Then they are also stored one
+ * by one. Loading a vector from elements that were just stored would wait until they have left the store buffer. */
+static bool gathers(const struct dfp *d, const struct loops_stmt *s)
+{
+    const double light = 24; /* operations of an element, positions included */
+    const int out = s->out[0];
+    struct places w = {.d = d};
+    if (d->p.lanes == 1 || s->nout > 1 || s->scan_step || (d->temp && (d->temp[out].in_register || d->temp[out].row)))
+        return false;
+    ex_walk(d->loops, s->value, see_place, &w);
+    return w.by_data && !w.other && expr_ops(d->loops, s->value) <= light;
+}
+
+/* The lanes of a statement as scalars. */
+static void one_by_one(struct dfp *d, const struct loops_stmt *s)
+{
+    struct print_expr *p = &d->p;
+    const int lanes = p->lanes;
+    const char *lane = expr_name(p);
+    text_open(p->out, "for (int64_t %s = 0; %s < %d; %s++) {", lane, lane, lanes, lane);
+    p->lanes = 1;
+    p->lane = lane;
+    const enum sol_dtype dtype = (enum sol_dtype)d->loops->tensors.at[s->out[0]].dtype;
+    print_store(p, s->out[0], s->index, print_value(p, s->value, dtype));
+    p->lanes = lanes;
+    p->lane = NULL;
+    text_close(p->out, "}");
+}
+
 void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
 {
     const int out = s->out[0];
@@ -194,8 +239,13 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
     const int n = s->nout > 1 ? 0 : dfp_reductions(d->loops, s->value, red, COUNT_OF(red));
     for (int i = 0; i < n; i++)
         if (!dfp_is_named(d, red[i]) && (d->p.lanes == 1 || expr_varies(&d->p, red[i]))) dfp_reduce(d, red[i], k);
+    const bool scalars = gathers(d, s);
     for (int q = 0; q < d->points && s->nout == 1; q++) {
         dfp_use(d, q);
+        if (scalars) {
+            one_by_one(d, s);
+            continue;
+        }
         const char *next = running_next(&d->p, s, q), *value = next ? next : print_value(&d->p, s->value, dtype);
         if (d->temp && d->temp[out].in_register) {
             const char *name = expr_name(&d->p);
