@@ -335,6 +335,8 @@ for axis in (0, 1, -1):
 case("Graft", [(3, 4), (3, 4), (2,), (2,)], {}, lambda y, m, x, d: y)
 case("Gather", [(4, 5), np.array(2)], dict(axis=1), lambda x, i: x[:, 2])
 case("GatherElements", [(4, 5), ints(4, 4, 2, low=-4)], dict(axis=0, wrap=1), lambda x, i: x.gather(0, i % 4))
+case("GatherElements", [(3, 50), ints(50, 3, 77, low=-50)], dict(axis=1, wrap=1), lambda x, i: x.gather(1, i % 50))
+case("GatherElements", [(3, 50), ints(3, 7, 45, low=-3)], dict(axis=0, wrap=1), lambda x, i: x.gather(0, i % 3))
 case("GatherND", [(4, 5, 6), ints(4, 3, 2)], {}, lambda x, i: x[i[:, 0], i[:, 1]])
 case("GatherND", [(4, 5, 6), ints(4, 2, 3, 3, low=-4)], dict(wrap=1), lambda x, i: x[i[..., 0], i[..., 1], i[..., 2]])
 case(
@@ -530,6 +532,15 @@ def put_from_the_end(x, i, u):
     return x.scatter_add(0, i % 3, u)
 
 
+def put_pairs(x, i, u):
+    return x.index_put((i[:, 0], i[:, 1]), u, True)
+
+
+def put_last(x, u, i):
+    rows = u.expand(*x.shape[:2], *u.shape).permute(2, 3, 0, 1)
+    return x.movedim(2, 0).index_put((i,), rows, True).movedim(0, 2)
+
+
 def put_apart(x, u, i, j):
     y = x.numpy().copy()
     y[j.numpy(), :, i.numpy()] = u.numpy()
@@ -592,6 +603,20 @@ for mode in ("mul", "max", "min"):
 case("ScatterElements", [(3, 4), np.array([[0, -1], [2, -3]]), (2, 2)], dict(axis=0, mode="add"), put_from_the_end)
 case("IndexPut", [(4, 5), (3, 5), np.array([0, 3, -2])], dict(dims=[0]), lambda x, u, i: x.index_put((i,), u))
 case("IndexPut", [(4, 5, 6), (3, 5), np.array([1, 4, 2]), np.array([[1], [0]])], dict(dims=[2, 0]), put_apart)
+for n in (1, 3):  # dimensions of one element, and neighbours that are like one
+    case(
+        "IndexPut",
+        [(4, n, 1), (9, n, 1), ints(4, 9)],
+        dict(dims=[0], mode="add"),
+        lambda x, u, i: x.index_put((i,), u, True),
+    )
+    case(
+        "IndexPut",
+        [(n, 2, 5), (2, 3), ints(5, 2, 3)],
+        dict(dims=[2], mode="add"),
+        put_last,
+    )
+    case("ScatterND", [(4, 5, n), ints(4, 6, 2), (6, n)], dict(mode="add"), put_pairs)
 case(
     "IndexPut", [(4, 5), (), ints(4, 6)], dict(dims=[1], mode="add"), lambda x, u, i: x.t().index_put((i,), u, True).t()
 )
