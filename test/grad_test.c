@@ -516,6 +516,21 @@ static void windows_are_copied_back(void **state)
     }
 }
 
+/* The element-wise terms of a tensor that is read in groups of channels are one layer. */
+static void terms_in_groups_join(void **state)
+{
+    (void)state;
+    static const char row[] = "input %0:f64[2 6 5] \"x\"\n%1 = GroupNorm(%0, -, -) g=2\noutput %1 \"y\"\n";
+    struct sol_graph *g;
+    int of = 0, reached;
+    if (sol_graph_parse(ctx, row, &g)) fail_msg("%s", sol_error(ctx));
+    struct sol_tensor *x = g->inputs.at[0];
+    assert_int_equal(sol_graph_differentiate(g, 1, &of, 1, &x, &reached), 0);
+    assert_int_equal(reached, 1);
+    for (struct sol_layer *l = g->first; l; l = l->next) assert_string_not_equal(l->def->name, "add");
+    sol_graph_destroy(g);
+}
+
 static void rejections(void **state)
 {
     (void)state;
@@ -592,13 +607,21 @@ static void what_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps),         cmocka_unit_test(contractions),
-        cmocka_unit_test(pools),        cmocka_unit_test(windows_and_borders),
-        cmocka_unit_test(reductions),   cmocka_unit_test(moves),
-        cmocka_unit_test(sequences),    cmocka_unit_test(places_that_are_data),
-        cmocka_unit_test(recurrences),  cmocka_unit_test(networks),
-        cmocka_unit_test(large_layers), cmocka_unit_test(rejections),
-        cmocka_unit_test(what_is_kept), cmocka_unit_test(windows_are_copied_back),
+        cmocka_unit_test(maps),
+        cmocka_unit_test(contractions),
+        cmocka_unit_test(pools),
+        cmocka_unit_test(windows_and_borders),
+        cmocka_unit_test(reductions),
+        cmocka_unit_test(moves),
+        cmocka_unit_test(sequences),
+        cmocka_unit_test(places_that_are_data),
+        cmocka_unit_test(recurrences),
+        cmocka_unit_test(networks),
+        cmocka_unit_test(large_layers),
+        cmocka_unit_test(rejections),
+        cmocka_unit_test(what_is_kept),
+        cmocka_unit_test(windows_are_copied_back),
+        cmocka_unit_test(terms_in_groups_join),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

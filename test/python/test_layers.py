@@ -122,12 +122,8 @@ for eq, *shapes in [
 ]:
     case("Einsum", shapes, dict(eq=eq), lambda *t, eq=eq: torch.einsum(eq, *t))
 for n in (0.0, 1.0, 2.0, 3.5, float("inf")):
-    case(
-        "CDist",
-        [(2, 3, 4), (2, 5, 4)],
-        dict(n=n),
-        lambda x, z, n=n: torch.cdist(x, z, n, "donot_use_mm_for_euclid_dist"),
-    )
+    for shapes in ([(2, 3, 4), (2, 5, 4)], [(2, 33, 9), (35, 9)]):  # lanes along the rows of z, if x has many
+        case("CDist", shapes, dict(n=n), lambda x, z, n=n: torch.cdist(x, z, n, "donot_use_mm_for_euclid_dist"))
 
 # -- pooling
 MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
