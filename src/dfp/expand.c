@@ -544,6 +544,10 @@ static int32_t invert(const struct expand *x, int32_t node)
 {
     struct loops *loops = x->loops;
     const struct ex e = loops->ex.at[node];
+    if (e.kind == EX_RED && (e.op == RED_SUM || e.op == RED_MAX || e.op == RED_MIN)) {
+        const int32_t body = invert(x, e.b);
+        return body == e.b ? node : ex_red(loops, e.op, e.u.bound, e.a, body);
+    }
     if (e.kind != EX_ADD && e.kind != EX_SUB && e.kind != EX_MUL && e.kind != EX_DIV) return node;
     const int32_t a = invert(x, e.a);
     if (e.kind == EX_DIV && invertible(x, e.b) && (ex_ivars(loops, a) & ~ex_ivars(loops, e.b)))
