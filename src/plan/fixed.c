@@ -3,7 +3,14 @@
  * a sum over one element is none, and the first step of a recurrence is the only one. */
 #include "plan/plan.h"
 
-bool plan_one(struct plan *p, uint32_t dims, struct plan_one *out)
+bool plan_possible(const struct loops *loops, const int64_t *at)
+{
+    for (int i = 0; i < loops->ivars.n; i++)
+        if (size_varies(loops->ivars.at[i].size) && size_at(loops->ivars.at[i].size, at) < 0) return false;
+    return true;
+}
+
+bool plan_one(struct plan *p, const struct loops *loops, uint32_t dims, struct plan_one *out)
 {
     int64_t *point = NEW_ARRAY(p->arena, int64_t, SIZE_MOST_DIMS),
             *fixed = NEW_ARRAY(p->arena, int64_t, SIZE_MOST_DIMS);
@@ -18,7 +25,7 @@ bool plan_one(struct plan *p, uint32_t dims, struct plan_one *out)
     }
     *out = (struct plan_one){
         .all = all, .when = size_sub(plan_is_from(all, 1), plan_is_from(all, 2)), .point = point, .fixed = fixed};
-    return dims && size_varies(out->when);
+    return dims && size_varies(out->when) && plan_possible(loops, point);
 }
 
 static const struct loops *loops_fixed(struct plan *p, const struct loops *loops, const int64_t *fixed)

@@ -225,12 +225,15 @@ sol_status plan_versions(struct plan *p, int at);
 void plan_serve_below(struct plan *p, int at, const struct unit *whole, int64_t by, int64_t from);
 /* 1 where `by` is at least `from`, 0 elsewhere. */
 int64_t plan_is_from(int64_t by, int64_t from);
-/* fixed.c: where all of some dimensions are 1. False: that cannot be, or there are none. */
+/* fixed.c: no size of the loops is negative at a point. The limits of dimensions may be wider than what a network can
+ * run with. */
+bool plan_possible(const struct loops *loops, const int64_t *at);
+/* Where all of some dimensions are 1. False: that cannot be, or there are none. */
 struct plan_one {
     int64_t all, when;            /* sizes: the product of the dimensions; 1 where that is 1, else 0 */
     const int64_t *point, *fixed; /* as in struct unit */
 };
-bool plan_one(struct plan *p, uint32_t dims, struct plan_one *out);
+bool plan_one(struct plan *p, const struct loops *loops, uint32_t dims, struct plan_one *out);
 /* The version of a unit for that, without memory and kernel. */
 struct unit plan_fixed(struct plan *p, const struct unit *u, const struct plan_one *one);
 /* Where sizes vary: is a kernel of this candidate not slower than the chosen one by more than the tuner can gain, at

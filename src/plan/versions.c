@@ -56,6 +56,7 @@ static void add_point(struct search *s, const int64_t *at)
 {
     for (int i = 0; i < s->n; i++)
         if (!memcmp(s->point[i].at, at, sizeof s->point[i].at)) return;
+    if (s->n && !plan_possible(s->u->loops, at)) return;
     if (s->n < MOST_POINTS) memcpy(s->point[s->n++].at, at, sizeof s->point[0].at);
 }
 
@@ -266,6 +267,7 @@ static sol_status find_threshold(struct search *s, const struct division *d, int
             middle.at[k] = (low.at[k] / m + high.at[k] / m) / 2 * m;
         }
         const int64_t at = size_at(d->by, middle.at);
+        if (!plan_possible(s->u->loops, middle.at)) return SOL_OK;
         if (at <= size_at(d->by, low.at) || at >= *out) return SOL_OK;
         for (int k = 0; k < 2; k++) TRY(price(s, made[k], middle.at, &cost[k]));
         if (cost[1] < cost[0]) {
@@ -315,7 +317,7 @@ static sol_status find_versions(struct search *s, struct versions *out)
     TRY(is_enough(s, &enough));
     struct division d = {.n = 1, .made = {s->hint}};
     if (!enough) TRY(find_division(s, size, n, &d));
-    out->has_one = plan_one(s->p, loops_dims(s->u->loops), &out->one);
+    out->has_one = plan_one(s->p, s->u->loops, loops_dims(s->u->loops), &out->one);
     return d.n > 1 ? keep_division(s, &d, out) : SOL_OK;
 }
 
@@ -500,8 +502,9 @@ sol_status plan_versions(struct plan *p, int at)
     return v->n > 1 || v->has_one ? make_versions(p, at, *v) : SOL_OK;
 }
 
-/* A point at which a size is below `most`: the first one at which a dimension of it is 1, else where all are. */
-static const int64_t *point_below(struct plan *p, int64_t by, int64_t most)
+/* A point at which a size is below `most`: the first one at which a dimension of it is 1, else where all are; if loops
+ * cannot have these sizes, the first one at which they can. */
+static const int64_t *point_below(struct plan *p, const struct loops *loops, int64_t by, int64_t most)
 {
     int64_t *at = NEW_ARRAY(p->arena, int64_t, SIZE_MOST_DIMS);
     for (int only = 0; only <= p->g->dims.n; only++) {
@@ -510,7 +513,14 @@ static const int64_t *point_below(struct plan *p, int64_t by, int64_t most)
             const bool least = (size_dims(by) >> i & 1) && (i == only || only == p->g->dims.n);
             at[i] = least ? size_number(d, 0, 1) : d->hint;
         }
-        if (size_at(by, at) < most) break;
+        if (size_at(by, at) < most && plan_possible(loops, at)) return at;
+    }
+    for (int only = 0; only < p->g->dims.n; only++) { /* limits may be wider than what the network can run with */
+        for (int i = 0; i < p->g->dims.n; i++) at[i] = p->g->dims.at[i].dim.hint;
+        const struct size_dim *d = &p->g->dims.at[only].dim;
+        for (at[only] = size_number(d, 0, 1); at[only] < d->hint; at[only] += d->multiple)
+            if (size_at(by, at) < most && plan_possible(loops, at)) return at;
+        at[only] = d->hint;
     }
     return at;
 }
@@ -542,7 +552,7 @@ void plan_serve_below(struct plan *p, int at, const struct unit *whole, int64_t 
     struct plan_one where;
     const char *text = size_text(p->arena, by);
     struct size_dim dim;
-    bool is_one = size_is_dim(by, &dim) && plan_one(p, size_dims(by), &where);
+    bool is_one = size_is_dim(by, &dim) && plan_one(p, whole->loops, size_dims(by), &where);
     if (is_one) one = plan_fixed(p, whole, &where);
     is_one &= !one.contraction; /* a product left to do is faster as a stage of the recurrence */
     below.when = size_sub(1, from ? plan_is_from(by, from) : 1);
@@ -559,7 +569,7 @@ void plan_serve_below(struct plan *p, int at, const struct unit *whole, int64_t 
                     : arena_printf(p->arena, "%s (%s != 1)", u->label, text);
     at++;
     if (below.when) {
-        below.point = point_below(p, by, from);
+        below.point = point_below(p, whole->loops, by, from);
         below.label = arena_printf(p->arena, "%s (%s < %lld)", whole->label, text, (long long)from);
         add_version(p, &at, below);
     }

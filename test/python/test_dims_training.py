@@ -1,6 +1,7 @@
 """Steps of training at sizes that vary: one program, gradients and running statistics as PyTorch's at each size."""
 
 import copy
+import math
 
 import pytest
 import sol
@@ -193,3 +194,30 @@ def test_a_recurrence_of_any_length_is_a_scan():
         optimized(torch.randn(steps, 2, 4))[0].sum().backward()
     ways = {(k.backward, k.solver.partition(" ")[0]) for k in sol.profile(optimized, x, runs=1).kernels}
     assert {(False, "scan"), (True, "scan")} <= ways
+
+
+class Framed(nn.Module):
+    """Its rule that there is a frame is no limit of the length, so at a length of 1 there would be a negative number of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.LSTM(16, 3)
+
+    def forward(self, x):
+        frames = max(math.ceil((x.size(1) - 16) / 4) + 1, 1)
+        x = F.pad(x, (0, (frames - 1) * 4 + 16 - x.size(1)))
+        return self.rows(x.unfold(1, 16, 4).transpose(0, 1))[0]
+
+
+def test_kernels_are_made_for_sizes_that_can_be():
+    torch.manual_seed(0)
+    model = Framed()
+    eager = copy.deepcopy(model)
+    optimized = sol.optimize(model, torch.randn(1, 61), vdims=True)
+    for shape in ((1, 61), (3, 35), (2, 17)):
+        x = torch.randn(shape)
+        for m in (optimized, eager):
+            m.zero_grad()
+            m(x).square().sum().backward()
+        for p, q in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-5)
