@@ -88,8 +88,17 @@ void size_fill_at(struct text *out, const char *text, const int64_t *by);
 void size_fill_message(struct sol_ctx *ctx, char *message, size_t room);
 /* As a C expression of type int64_t in brackets, over <prefix>0, <prefix>1, ..; it needs no other declarations. */
 const char *size_c(struct arena *a, int64_t s, const char *prefix);
-/* The same of type double, over names of doubles: at least as large as the magnitude of the form and of everything that
- * it is computed from. If that is below 2^62, size_c does not overflow. */
+/* The same with variables a1, b1, m1, .. for what C would contain twice, such as the operands of a maximum, each once:
+ * the text of nested ones would be exponentially long. `declared` gets their declarations. */
+struct size_variables {
+    struct arena *arena;
+    struct text *declared;
+    struct map *known; /* by symbol */
+    int n;
+};
+const char *size_c_with(int64_t s, const char *prefix, struct size_variables *variables);
+/* As size_c of type double, over names of doubles: at least as large as the magnitude of the form and of everything
+ * that it is computed from. If that is below 2^62, size_c does not overflow. */
 const char *size_magnitude_c(struct arena *a, int64_t s, const char *prefix);
 /* Parses what size_print writes; dims: by number. NULL: an error; else what follows. */
 const char *size_parse(const char *text, int ndim, const int64_t *dims, int64_t *out);

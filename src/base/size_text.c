@@ -93,69 +93,110 @@ int64_t size_factor(int64_t s)
 /* -- text */
 
 /* How a form is written: as C over <prefix>0, .., or for people over #0, .. (prefix NULL). */
-static void put_size(struct text *out, int64_t s, const char *prefix);
+struct writing {
+    const char *prefix;
+    struct size_variables *variables; /* NULL: there are none */
+};
+static void put_size(struct text *out, int64_t s, const struct writing *w);
+static const char *written(struct arena *a, int64_t s, const struct writing *w);
 
 static void put_pair(struct text *out, const char *open, const struct symbol *x, const char *between,
-                     const char *prefix)
+                     const struct writing *w)
 {
     text_put(out, "%s", open);
-    put_size(out, x->a, prefix);
+    put_size(out, x->a, w);
     text_put(out, "%s", between);
-    put_size(out, x->b, prefix);
+    put_size(out, x->b, w);
     text_put(out, ")");
 }
 
 /* In C, a divisor that may be 0 becomes 1 there: nothing is computed with the quotient then. */
-static void put_divisor(struct text *out, int64_t s, const char *prefix)
+static void put_divisor(struct text *out, int64_t s, const struct writing *w)
 {
-    const bool zero = prefix && size_least(s) < 1;
+    const bool zero = w->prefix && size_least(s) < 1;
     text_put(out, zero ? "(" : "");
-    put_size(out, s, prefix);
+    put_size(out, s, w);
     if (!zero) return;
     text_put(out, ") < 1 ? 1 : (");
-    put_size(out, s, prefix);
+    put_size(out, s, w);
     text_put(out, ")");
 }
 
-static void put_quotient(struct text *out, const struct symbol *x, const char *prefix)
+static void put_quotient(struct text *out, const struct symbol *x, const struct writing *w)
 {
     struct size_dim d;
-    const bool alone = !prefix && size_is_dim(x->a, &d); /* #0//2, but (#0+1)//2 */
-    text_put(out, prefix ? "((" : alone ? "" : "(");
-    put_size(out, x->a, prefix);
-    text_put(out, prefix ? ") / (" : alone ? "//" : ")//");
-    const bool brackets = !prefix && size_varies(x->b);
+    const bool alone = !w->prefix && size_is_dim(x->a, &d); /* #0//2, but (#0+1)//2 */
+    text_put(out, w->prefix ? "((" : alone ? "" : "(");
+    put_size(out, x->a, w);
+    text_put(out, w->prefix ? ") / (" : alone ? "//" : ")//");
+    const bool brackets = !w->prefix && size_varies(x->b);
     if (brackets) text_put(out, "(");
-    put_divisor(out, x->b, prefix);
-    if (brackets || prefix) text_put(out, ")");
-    if (!prefix) return;
+    put_divisor(out, x->b, w);
+    if (brackets || w->prefix) text_put(out, ")");
+    if (!w->prefix) return;
     if (size_least(x->a) < 0) { /* C rounds towards zero */
         text_put(out, " - ((");
-        put_size(out, x->a, prefix);
+        put_size(out, x->a, w);
         text_put(out, ") %% (");
-        put_divisor(out, x->b, prefix);
+        put_divisor(out, x->b, w);
         text_put(out, ") < 0)");
     }
     text_put(out, ")");
 }
 
-static void put_symbol(struct text *out, const struct symbol *x, bool whole, const char *prefix)
+/* The variable of a symbol that would contain an operand twice. */
+static void put_variable(struct text *out, int symbol, const struct writing *w)
 {
-    if (x->kind == SYMBOL_QUOTIENT) {
-        put_quotient(out, x, prefix);
+    struct size_variables *v = w->variables;
+    intptr_t i = (intptr_t)map_get_int(v->known, (uint64_t)symbol);
+    if (!i) {
+        const struct symbol *x = symbol_at(symbol);
+        const char *a = written(v->arena, x->a, w), *b = written(v->arena, x->b, w);
+        i = ++v->n;
+        map_set_int(v->known, (uint64_t)symbol, (void *)i);
+        text_put(v->declared, "    const int64_t a%d = %s, b%d = %s, m%d = ", (int)i, a, (int)i, b, (int)i);
+        x = symbol_at(symbol);
+        const char *form = x->kind == SYMBOL_QUOTIENT ? "@a / (@b < 1 ? 1 : @b) - (@a % (@b < 1 ? 1 : @b) < 0)"
+                           : x->kind == SYMBOL_MIN    ? "@a < @b ? @a : @b"
+                                                      : "@a > @b ? @a : @b";
+        for (; *form; form++) {
+            if (*form == '@')
+                text_put(v->declared, "%c%d", *++form, (int)i);
+            else
+                text_add(v->declared, form, 1);
+        }
+        text_put(v->declared, ";\n");
+    }
+    text_put(out, "m%d", (int)i);
+}
+
+/* Does C contain an operand of it twice? */
+static bool is_twice(const struct symbol *x)
+{
+    if (x->kind == SYMBOL_QUOTIENT) return size_least(x->a) < 0 || size_least(x->b) < 1;
+    return x->kind != SYMBOL_DIM;
+}
+
+static void put_symbol(struct text *out, int symbol, bool whole, const struct writing *w)
+{
+    const struct symbol *x = symbol_at(symbol);
+    if (w->variables && is_twice(x)) {
+        put_variable(out, symbol, w);
+    } else if (x->kind == SYMBOL_QUOTIENT) {
+        put_quotient(out, x, w);
     } else if (x->kind != SYMBOL_DIM) {
         const bool min = x->kind == SYMBOL_MIN;
-        if (prefix) {
-            put_pair(out, "((", x, min ? ") < (" : ") > (", prefix);
-            put_pair(out, " ? (", x, ") : (", prefix);
+        if (w->prefix) {
+            put_pair(out, "((", x, min ? ") < (" : ") > (", w);
+            put_pair(out, " ? (", x, ") : (", w);
             text_put(out, ")");
         } else {
-            put_pair(out, min ? "min(" : "max(", x, ",", prefix);
+            put_pair(out, min ? "min(" : "max(", x, ",", w);
         }
     } else if (whole || x->dim.multiple == 1) {
-        text_put(out, "%s%d", prefix ? prefix : "#", x->dim.index);
+        text_put(out, "%s%d", w->prefix ? w->prefix : "#", x->dim.index);
     } else {
-        text_put(out, prefix ? "(%s%d / %" PRId64 ")" : "%s%d//%" PRId64, prefix ? prefix : "#", x->dim.index,
+        text_put(out, w->prefix ? "(%s%d / %" PRId64 ")" : "%s%d//%" PRId64, w->prefix ? w->prefix : "#", x->dim.index,
                  x->dim.multiple);
     }
 }
@@ -166,7 +207,7 @@ static bool divides(const struct symbol *x, bool whole)
     return x->kind == SYMBOL_QUOTIENT || (x->kind == SYMBOL_DIM && !whole && x->dim.multiple != 1);
 }
 
-static void put_term(struct text *out, const struct term *t, bool first, const char *prefix)
+static void put_term(struct text *out, const struct term *t, bool first, const struct writing *w)
 {
     int64_t k = t->k;
     bool whole[SIZE_SYMBOLS] = {false}, any = false;
@@ -175,53 +216,63 @@ static void put_term(struct text *out, const struct term *t, bool first, const c
         whole[i] = x->kind == SYMBOL_DIM && k % x->dim.multiple == 0;
         if (whole[i]) k /= x->dim.multiple;
     }
-    text_put(out, k < 0 ? (prefix && !first ? " - " : "-") : first ? "" : prefix ? " + " : "+");
+    text_put(out, k < 0 ? (w->prefix && !first ? " - " : "-") : first ? "" : w->prefix ? " + " : "+");
     if (k != 1 && k != -1) text_put(out, "%s%" PRIu64, "", (uint64_t)(k < 0 ? -k : k));
     any = k != 1 && k != -1;
     if (!t->n && !any) text_put(out, "1");
     const bool alone = t->n == 1 && (k == 1 || (k == -1 && !first));
     for (int i = 0; i < t->n; i++) {
         const struct symbol *x = symbol_at(t->symbol[i]);
-        const bool brackets = !prefix && !alone && divides(x, whole[i]); /* 2*#0//3 is (2*#0)//3 */
-        if (any) text_put(out, prefix ? " * " : "*");
+        const bool brackets = !w->prefix && !alone && divides(x, whole[i]); /* 2*#0//3 is (2*#0)//3 */
+        if (any) text_put(out, w->prefix ? " * " : "*");
         if (brackets) text_put(out, "(");
-        put_symbol(out, x, whole[i], prefix);
+        put_symbol(out, t->symbol[i], whole[i], w);
         if (brackets) text_put(out, ")");
         any = true;
     }
 }
 
-static void put_size(struct text *out, int64_t s, const char *prefix)
+static void put_size(struct text *out, int64_t s, const struct writing *w)
 {
     if (!size_varies(s)) {
         text_put(out, "%" PRId64, s);
         return;
     }
     const struct poly p = poly_load(s);
-    for (int i = 0; i < p.n; i++) put_term(out, &p.t[i], !i, prefix);
+    for (int i = 0; i < p.n; i++) put_term(out, &p.t[i], !i, w);
 }
 
 void size_print(struct text *out, int64_t s)
 {
-    put_size(out, s, NULL);
+    put_size(out, s, &(struct writing){0});
 }
 
 const char *size_text(struct arena *a, int64_t s)
 {
     struct text t = text_new(a);
-    put_size(&t, s, NULL);
+    put_size(&t, s, &(struct writing){0});
     return t.at;
 }
 
-const char *size_c(struct arena *a, int64_t s, const char *prefix)
+static const char *written(struct arena *a, int64_t s, const struct writing *w)
 {
     struct text t = text_new(a);
     struct size_dim d;
     const bool brackets = size_varies(s) && !size_is_dim(s, &d);
     if (brackets) text_put(&t, "(");
-    put_size(&t, s, prefix);
+    put_size(&t, s, w);
     if (brackets) text_put(&t, ")");
     return t.at;
+}
+
+const char *size_c(struct arena *a, int64_t s, const char *prefix)
+{
+    return written(a, s, &(struct writing){.prefix = prefix});
+}
+
+const char *size_c_with(int64_t s, const char *prefix, struct size_variables *variables)
+{
+    return written(variables->arena, s, &(struct writing){prefix, variables});
 }
 
 /* An upper bound of the magnitude of the form's value. */
@@ -326,7 +377,7 @@ static const char *put_form(struct text *out, int64_t s, const char *rest, const
     if (inside) out->at[out->n -= sizeof macro - 1] = 0;
     const bool brackets = !size_is_dim(s, &d) && !bare;
     if (brackets) text_put(out, "(");
-    put_size(out, s, prefix);
+    put_size(out, s, &(struct writing){.prefix = prefix});
     if (brackets) text_put(out, ")");
     return rest + inside;
 }

@@ -36,9 +36,11 @@ void quantities_put(const struct quantities *q, struct text *t, const char *name
     }
     for (int i = 0; i < q->forms.n; i++)
         text_line(t, "    if (%s > 0x1p62) return 0;", size_magnitude_c(q->arena, q->forms.at[i], "d"));
-    for (int i = 0; i < q->forms.n; i++)
-        text_line(t, "    size[%d] = %s; /* %s */", q->first + i, size_c(q->arena, q->forms.at[i], "s"),
-                  size_text(q->arena, q->forms.at[i]));
+    struct size_variables variables = {q->arena, t, map_create(q->arena), 0};
+    for (int i = 0; i < q->forms.n; i++) {
+        const char *form = size_c_with(q->forms.at[i], "s", &variables);
+        text_line(t, "    size[%d] = %s; /* %s */", q->first + i, form, size_text(q->arena, q->forms.at[i]));
+    }
     text_line(t, "    for (int i = %d; i < %d; i++)", q->first, end);
     text_line(t, "        if (size[i] > INT64_C(%lld)) return 0;", (long long)SIZE_POISON);
     text_line(t, "    return 1;\n}");
