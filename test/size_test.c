@@ -168,8 +168,17 @@ static void text_is_parsed_back(void **state)
     assert_null(size_parse("(3", 5, dims, &v));
 }
 
-/* Compiles and runs what size_c and size_magnitude_c write, for sizes around those where they round. The magnitude is
- * that of the value and of what it is computed from, not of products of these. */
+/* The most of many forms, such as the memory that each step of a program needs. */
+static int64_t most_of_many(const struct fixture *f)
+{
+    int64_t most = f->t;
+    for (int i = 1; i <= 40; i++)
+        most = size_max(size_add(size_mul(1000 - 25 * i, size_floor_div(size_sub(f->t, 5 * i), 7)), 90 * i), most);
+    return most;
+}
+
+/* Compiles and runs what size_c, size_c_with and size_magnitude_c write, for sizes around those where they round. The
+ * magnitude is that of the value and of what it is computed from, not of products of these. */
 static void c_text_has_the_same_values(void **state)
 {
     const struct fixture *f = *state;
@@ -181,6 +190,9 @@ static void c_text_has_the_same_values(void **state)
                              size_add(size_floor_div(u, 4), size_mul(f->n, -5)),
                              size_floor_div(size_mul(f->n, f->t), size_add(f->s, 1)),
                              size_mul(size_floor_div(f->t, 8), size_floor_div(size_add(f->t, 7), 4))};
+    const int64_t many = most_of_many(f);
+    struct text declared = text_new(f->a);
+    struct size_variables variables = {f->a, &declared, map_create(f->a), 0};
     char command[256];
     FILE *c = fopen("size_test_made.c", "w");
     assert_non_null(c);
@@ -189,6 +201,13 @@ static void c_text_has_the_same_values(void **state)
     for (int i = 0; i < COUNT_OF(forms); i++)
         fprintf(c, "        printf(\"%%lld %%.17g \", (long long)%s, %s);\n", size_c(f->a, forms[i], "d"),
                 size_magnitude_c(f->a, forms[i], "d"));
+    for (int i = 0; i <= COUNT_OF(forms); i++) {
+        declared.n = 0;
+        const char *form = size_c_with(i < COUNT_OF(forms) ? forms[i] : many, "d", &variables);
+        assert_true(declared.n < 10000);
+        if (declared.n) fprintf(c, "%s", declared.at);
+        fprintf(c, "        printf(\"%%lld \", (long long)%s);\n", form);
+    }
     fprintf(c, "    }\n}\n");
     fclose(c);
     snprintf(command, sizeof command,
@@ -196,9 +215,9 @@ static void c_text_has_the_same_values(void **state)
     assert_int_equal(system(command), 0);
     FILE *out = fopen("size_test_made.txt", "r");
     assert_non_null(out);
-    for (int64_t t = 1; t < 60; t++)
+    for (int64_t t = 1; t < 60; t++) {
+        const int64_t at[] = {3, t, 2, 40, 4 * t};
         for (int i = 0; i < COUNT_OF(forms); i++) {
-            const int64_t at[] = {3, t, 2, 40, 4 * t};
             long long v = 0;
             double most = 0;
             assert_int_equal(fscanf(out, "%lld %lf", &v, &most), 2);
@@ -206,6 +225,12 @@ static void c_text_has_the_same_values(void **state)
             assert_true(most >= (double)(v < 0 ? -v : v));
             if (i == COUNT_OF(forms) - 1) assert_true(most < (double)v + 5 * (double)t + 30);
         }
+        for (int i = 0; i <= COUNT_OF(forms); i++) {
+            long long v = 0;
+            assert_int_equal(fscanf(out, "%lld", &v), 1);
+            assert_int_equal(v, size_at(i < COUNT_OF(forms) ? forms[i] : many, at));
+        }
+    }
     fclose(out);
     remove("size_test_made.c");
     remove("size_test_made");
