@@ -34,7 +34,7 @@ static struct target made_up(void)
 {
     struct target t;
     if (target_named(ctx, "x86-64-v3", &t)) fail_msg("%s", sol_error(ctx));
-    t.cores = 4;
+    target_usual(&t);
     return t;
 }
 
