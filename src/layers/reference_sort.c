@@ -112,16 +112,16 @@ static const struct item *sort(const struct reference *a, struct item *items, st
 
 /* From j on, the next element that may be before the element `last` in the order; a NaN may be anywhere. Blocks that
  * are side by side are vectors. */
-enum { BLOCK = 32 };
-#define NEXT(type, op)                                                        \
-    {                                                                         \
-        const type *x = (const type *)in + from, limit = x[last * a->inner];  \
-        for (int any = 0; a->inner == 1 && j + BLOCK <= a->n; j += BLOCK) {   \
-            for (int k = 0; k < BLOCK; k++) any |= x[j + k] op limit ? 0 : 1; \
-            if (any) break;                                                   \
-        }                                                                     \
-        while (j < a->n && x[j * a->inner] op limit) j++;                     \
-        return j;                                                             \
+enum { SORT_BLOCK = 32 };
+#define NEXT(type, op)                                                                \
+    {                                                                                 \
+        const type *x = (const type *)in + from, limit = x[last * a->inner];          \
+        for (int any = 0; a->inner == 1 && j + SORT_BLOCK <= a->n; j += SORT_BLOCK) { \
+            for (int k = 0; k < SORT_BLOCK; k++) any |= x[j + k] op limit ? 0 : 1;    \
+            if (any) break;                                                           \
+        }                                                                             \
+        while (j < a->n && x[j * a->inner] op limit) j++;                             \
+        return j;                                                                     \
     }
 #define NEXT_OF(type)      \
     {                      \

@@ -373,7 +373,7 @@ class Translator:
             row, schema = operators.find(str(plain)), plain._schema
         if row is None:
             return self._decomposed(node)
-        if row.one_type:
+        if isinstance(row, operators.Row) and row.one_type:
             _check_types(node)
         args, kwargs = self._read(node.args), self._read(node.kwargs)
         b = self.b

@@ -63,8 +63,6 @@ def find_complex(name: str) -> Any:
 class OfReal:
     """A way to translate an overload with complex tensors through its translation for real ones."""
 
-    one_type = False
-
     def __init__(self, name: str) -> None:
         self.name = table.full_name(name)
 

@@ -114,8 +114,6 @@ NUMBERS = frozenset(  # operators that read tensors and return no tensor
 class Rejection:
     """An operator that SOL does not support, with the reason."""
 
-    one_type = False
-
     def __init__(self, why: str) -> None:
         self.why = why
 
