@@ -865,3 +865,37 @@ def test_constants_that_look_like_names_of_sizes():
         for n in (3, 5):
             x = torch.linspace(-1, 1, 4 * n).view(n, 4)
             torch.testing.assert_close(optimized(x), model(x))
+
+
+def ctc(b):
+    lengths = torch.full((b,), 20), torch.full((b,), 5)
+    return torch.randn(20, b, 9).log_softmax(-1), torch.randint(1, 9, (b, 5)), *lengths
+
+
+SEVERAL = {  # operators whose operands must have equal sizes, which PyTorch's shape functions do not compare
+    "ctc_loss": (F.ctc_loss, ctc),
+    "index_add": (
+        lambda x, i, u: x.index_add(0, i, u),
+        lambda b: (torch.randn(11, b), torch.randint(0, 11, (2 * b,)), torch.randn(2 * b, b)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_sizes_of_several_operands_are_one(name):
+    function, make = SEVERAL[name]
+    optimized = sol.optimize(function, *make(6), vdims=True)
+    for b in (6, 3, 9):
+        args = make(b)
+        torch.testing.assert_close(optimized(*args), function(*args))
+    assert len(optimized._sol.programs) == 1
+
+
+def test_fewer_indices_than_other_sizes():
+    def fewer(x, i, u):
+        return x.scatter_add(1, i, u)
+
+    optimized = sol.optimize(fewer, torch.randn(6, 7), torch.randint(0, 7, (6, 3)), torch.randn(6, 3), vdims=True)
+    for n, m in ((6, 3), (4, 2), (2, 3)):
+        args = torch.randn(6, 7), torch.randint(0, 7, (n, m)), torch.randn(5 if n < 5 else n, 3)
+        torch.testing.assert_close(optimized(*args), fewer(*args))

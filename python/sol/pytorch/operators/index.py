@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..builder import Builder, Number, Rejected, Value, axis_of
-from .table import op
+from .table import alike, op, shape
 
 MODES = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
 
@@ -316,6 +316,14 @@ def _along(b: Builder, x: Value, dim: int, index: Value, source: Value, mode: st
     shape[dim] = index.shape[0]
     source = b.cast(b.reshape(source, shape) if source.ndim < x.ndim else source, x.dtype)
     return b.layer("IndexPut", x, source, _index(b, index), dims=[dim], mode=mode)
+
+
+@shape("index_add", "index_add_", "index_copy", "index_copy_")
+def added_like(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **more: object) -> None:
+    """Compares the sizes of operands."""
+    for d in range(min(x.ndim, source.ndim)):
+        along = index.ndim > 0 and d == axis_of(dim, x.ndim)
+        alike((source.shape[d], index.shape[0] if along else x.shape[d]))
 
 
 @op("index_add")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from ..builder import Builder, Rejected, Value
-from .table import op, shape
+from .table import alike, op, shape
 
 MODES = ("none", "mean", "sum")
 
@@ -28,6 +28,9 @@ def ctc_shape(
     zero_infinity: bool = False,
 ) -> torch.Tensor:
     """The shape of the loss. PyTorch's own shape function would read the lengths."""
+    # targets of one dimension are those of all sequences
+    of_each = [(targets, 2), (input_lengths, 1), (target_lengths, 1)] if x.ndim == 3 else []
+    alike(*((t.shape[0], x.shape[1]) for t, n in of_each if isinstance(t, torch.Tensor) and t.ndim == n))
     return x.new_empty(x.shape[1:2] if reduction == 0 and x.ndim == 3 else ())
 
 

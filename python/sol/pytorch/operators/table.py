@@ -84,6 +84,12 @@ def shape(*names: str) -> Callable[[Function], Function]:
     return enter
 
 
+def alike(*pairs: tuple[int, int]) -> None:
+    """Compares sizes that must be equal inside of a shape function, where PyTorch's own does not: those that vary become one."""
+    for a, b in pairs:
+        bool(a == b)
+
+
 SIZES: dict[Any, Function] = {}
 
 
