@@ -54,7 +54,7 @@ static inline const struct ex *dfp_ex(const struct dfp *d, int32_t node)
 /* expand.c: a copy of a cluster. Reductions with several results become simple ones, expressions that several passes
  * need become temporaries, and neighbouring index variables that are contiguous everywhere are merged. */
 struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes);
-void dfp_read_once(struct loops *loops);  /* once.c: inlines positions that are read once */
+void dfp_read_once(struct loops *loops);  /* once.c: inlines integers that are read once */
 void dfp_collapse(struct print_plan *pl); /* collapse.c: merges index variables that are contiguous everywhere */
 
 /* choose.c: chooses the vector index variable */
@@ -117,7 +117,6 @@ bool dfp_is_named(struct dfp *d, int32_t node); /* Has this reduction, or an equ
 void dfp_use(struct dfp *d, int point);         /* selects the point that is printed from now on */
 /* for print_expr: takes registers before memory */
 const char *dfp_read(void *user, struct print_expr *p, int32_t node);
-void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text); /* names the node's current value */
 
 /* A reduction that is being printed: along the lanes (reductions.c) or across them (rows.c). */
 struct dfp_reduction {

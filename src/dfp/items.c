@@ -178,5 +178,5 @@ void dfp_items_reduce(struct dfp_reduction *r, int32_t node, int v)
     const char *value = expr_name(&d->p);
     text_line(d->p.out, "const %s %s = @sol_join_%s_%s(%s, (@SHARED %s *)join_);", k->type, value, names[r->e->op],
               k->name, r->total[0], k->type);
-    dfp_name(d, node, r->k, value);
+    expr_know(&d->p, node, r->k, value);
 }

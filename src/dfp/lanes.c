@@ -23,13 +23,6 @@ void dfp_use(struct dfp *d, int point)
     tile->plus = size_add(point * d->step, tile->base ? 0 : tile->low);
 }
 
-void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text)
-{
-    struct print_known *known = NEW(d->p.out->arena, struct print_known);
-    *known = (struct print_known){node, k, d->p.lanes, text, d->p.lane, d->p.known};
-    d->p.known = known;
-}
-
 /* -- reads */
 
 static const char *row_place(struct dfp *d, int tensor, int32_t index)
@@ -147,7 +140,7 @@ bool dfp_is_named(struct dfp *d, int32_t node)
         while (found && !(found->lanes == d->p.lanes && (found->node == node || ex_equal(d->loops, found->node, node))))
             found = found->next;
         if (!found) break;
-        if (found->node != node) dfp_name(d, node, found->k, found->text);
+        if (found->node != node) expr_know(&d->p, node, found->k, found->text);
     }
     return found;
 }

@@ -1,6 +1,6 @@
-/* Temporaries of which each element is read once are computed where they are read. Such are indices of which negative
- * ones count from the end: `t[A B] = i[A B] + n*[i[A B]<0]; y[A B] = x[A t[A B]]`. As part of a position they are
- * scalars, as is the position. As vectors they would be taken apart again. */
+/* Temporaries of integers of which each element is read once are computed where they are read. Most are indices of
+ * which negative ones count from the end: `t[A B] = i[A B] + n*[i[A B]<0]; y[A B] = x[A t[A B]]`. As part of a position
+ * they are scalars, as is the position. As vectors they would be taken apart again. */
 #include "dfp/dfp.h"
 
 struct uses {
@@ -22,7 +22,7 @@ static bool same_index(const struct loops *loops, int32_t a, int32_t b)
     return !a && !b;
 }
 
-static bool is_positions(const struct loops *loops, const struct loops_stmt *s)
+static bool is_integers(const struct loops *loops, const struct loops_stmt *s)
 {
     const struct loops_tensor *t = &loops->tensors.at[s->out[0]];
     return s->nout == 1 && !s->scan_step && t->role == LOOPS_TEMP && t->dtype == SOL_I64 &&
@@ -58,7 +58,7 @@ void dfp_read_once(struct loops *loops)
 {
     for (int i = 0; i < loops->stmts.n; i++) {
         int32_t read = 0;
-        const int reader = is_positions(loops, &loops->stmts.at[i]) ? only_reader(loops, i, &read) : -1;
+        const int reader = is_integers(loops, &loops->stmts.at[i]) ? only_reader(loops, i, &read) : -1;
         if (reader < 0) continue;
         struct loops_stmt s = loops->stmts.at[reader];
         s.value = ex_replace(loops, s.value, read, loops->stmts.at[i].value);

@@ -333,7 +333,7 @@ static void reduce(struct dfp *d, const int32_t *node, const enum compute *k, in
     for (int i = 0; i < n; i++)
         for (int q = 0; q < d->points; q++) {
             dfp_use(d, q);
-            dfp_name(d, node[i], all[i].k, all[i].total[q]);
+            expr_know(&d->p, node[i], all[i].k, all[i].total[q]);
         }
 }
 

@@ -94,7 +94,7 @@ void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k)
         const char *value = expr_value(&d->p, node, own);
         const char *name = expr_name(&d->p);
         text_line(d->p.out, "const %s %s = %s;", compute_def(own)->type, name, text_bare(d->p.out->arena, value));
-        dfp_name(d, node, own, name);
+        expr_know(&d->p, node, own, name);
         d->hoisted = d->p.known;
         return;
     }
@@ -431,7 +431,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
         value = name;
     }
     d->p.vector_ivar = -1;
-    dfp_name(d, node, r.k, value);
+    expr_know(&d->p, node, r.k, value);
     return true;
 }
 

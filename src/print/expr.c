@@ -156,6 +156,13 @@ const char *expr_convert(struct print_expr *p, const char *text, enum compute fr
     return expr_elements(p, text, computes[to].name);
 }
 
+void expr_know(struct print_expr *p, int32_t node, enum compute k, const char *text)
+{
+    struct print_known *known = NEW(p->out->arena, struct print_known);
+    *known = (struct print_known){node, k, p->lanes, text, p->lane, p->known};
+    p->known = known;
+}
+
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k)
 {
     if (k == C_U64) return SAY(p, "((%s){0} + %s)", expr_type(p, k), scalar);
@@ -368,14 +375,6 @@ static const char *select(struct print_expr *p, const struct ex *e, enum compute
     return SAY(p, "(%s ? %s : %s)", cond, a, b);
 }
 
-static void add_known(struct print_expr *p, struct print_known known)
-{
-    struct print_known *made = NEW(p->out->arena, struct print_known);
-    *made = known;
-    made->next = p->known;
-    p->known = made;
-}
-
 /* Is node x a copy of node y? An item of a list of arguments is a copy of the node that was put there. */
 static bool is_copy(const struct ex *x, const struct ex *y)
 {
@@ -393,10 +392,9 @@ static const char *composite(struct print_expr *p, int32_t node, enum compute k)
         if (e->kind == EX_INT || e->kind == EX_REAL || expr_is_condition(e)) continue;
         const enum compute own = !compute_is_int(k) ? k : expr_natural(p->loops, i);
         const char *text = expr_temp(p, expr_value(p, i, own), own);
-        add_known(p, (struct print_known){i, own, p->lanes, text, p->lane, NULL});
+        expr_know(p, i, own, text);
         for (int32_t x = first; x < p->loops->ex.n; x++)
-            if (is_copy(print_ex(p, x), print_ex(p, i)))
-                add_known(p, (struct print_known){x, own, p->lanes, text, p->lane, NULL});
+            if (is_copy(print_ex(p, x), print_ex(p, i))) expr_know(p, x, own, text);
     }
     const char *text = expr_temp(p, expr_value(p, body, k), k);
     p->known = old;

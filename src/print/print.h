@@ -49,7 +49,9 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k); /* p
 /* Converts text of one compute type into another, and into the range of a narrow integer type. */
 const char *expr_convert(struct print_expr *p, const char *text, enum compute from, enum compute to);
 const char *expr_temp(struct print_expr *p, const char *text, enum compute k); /* puts it in a variable */
-const char *expr_type(struct print_expr *p, enum compute k);                   /* "float", "@f32x16" */
+void expr_know(struct print_expr *p, int32_t node, enum compute k,
+               const char *text);                                   /* names the node's current value */
+const char *expr_type(struct print_expr *p, enum compute k);        /* "float", "@f32x16" */
 const char *expr_type_name(struct print_expr *p, enum compute k);   /* "f32", "f32x16": a part of helpers' names */
 const char *expr_vector(struct print_expr *p, const char *element); /* of "u8": "@u8x16" */
 bool expr_varies(const struct print_expr *p, int32_t node);         /* along the vector index variable? */

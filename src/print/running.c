@@ -101,26 +101,21 @@ static bool adds_up(const struct before *b, int32_t node)
     }
 }
 
-static void know(struct print_expr *p, int32_t node, enum compute k, const char *text)
-{
-    struct print_known *known = NEW(p->out->arena, struct print_known);
-    *known = (struct print_known){node, k, p->lanes, text, p->lane, p->known};
-    p->known = known;
-}
-
 /* What the state joins is computed in its own type: names the largest parts of the value without the state. */
 static void name_terms(struct print_expr *p, const struct before *b, int32_t node, enum compute own)
 {
     const struct ex *e = &p->loops->ex.at[node];
     if (is_before(b, node) || e->kind == EX_INT || e->kind == EX_REAL) return;
     if (!contains(b, node)) {
-        know(p, node, own, expr_temp(p, expr_value(p, node, own), own));
+        expr_know(p, node, own, expr_temp(p, expr_value(p, node, own), own));
         return;
     }
-    if (e->kind == EX_CALL)
+    if (e->kind == EX_CALL) {
         for (int32_t i = e->a; i; i = p->loops->ex.at[i].next) name_terms(p, b, i, own);
-    if (e->kind == EX_NEG || e->kind == EX_ADD || e->kind == EX_SUB || e->kind == EX_MUL) name_terms(p, b, e->a, own);
-    if (e->kind == EX_ADD || e->kind == EX_SUB || e->kind == EX_MUL) name_terms(p, b, e->b, own);
+        return;
+    }
+    name_terms(p, b, e->a, own);
+    if (e->kind != EX_NEG) name_terms(p, b, e->b, own);
 }
 
 void running_begin(struct print_expr *p, const struct loops_stmt *s, uint64_t open, int point)
@@ -144,7 +139,7 @@ const char *running_next(struct print_expr *p, const struct loops_stmt *s, int p
     const struct print_known *known = p->known;
     const struct before b = before(p->loops, s);
     const enum compute own = compute_of((enum sol_dtype)p->loops->tensors.at[s->out[0]].dtype);
-    for (int i = 0; i < b.n; i++) know(p, b.node[i], state->k, state->name);
+    for (int i = 0; i < b.n; i++) expr_know(p, b.node[i], state->k, state->name);
     if (state->k != own) name_terms(p, &b, s->value, own);
     const char *value = expr_value(p, s->value, state->k);
     p->known = known;
