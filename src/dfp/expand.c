@@ -8,17 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dfp/dfp.h"
-
-struct expand {
-    struct loops *loops;
-    const struct target *target;
-    const struct memory *memory; /* of the tensors that are no temporaries */
-    uint64_t softsums;           /* by tensor: it is a sum of exponentials */
-    uint64_t unit;               /* index variables along which outputs are contiguous */
-    int lanes;                   /* of a vector */
-    VECTOR(struct loops_stmt) stmts;
-};
+#include "dfp/expand.h"
 
 /* The order of index variables for a temporary's dimensions. Those along which outputs are contiguous come last. */
 static int order(const struct expand *x, uint64_t ivars, int *out)
@@ -30,7 +20,7 @@ static int order(const struct expand *x, uint64_t ivars, int *out)
     return n;
 }
 
-static int32_t ivar_list(const struct expand *x, uint64_t ivars)
+int32_t expand_ivar_list(const struct expand *x, uint64_t ivars)
 {
     int32_t node[LOOPS_MAX_IVARS];
     int ivar[LOOPS_MAX_IVARS];
@@ -39,8 +29,7 @@ static int32_t ivar_list(const struct expand *x, uint64_t ivars)
     return n ? ex_list(x->loops, n, node) : 0;
 }
 
-/* Adds a temporary with one dimension for each index variable. */
-static int temp(struct expand *x, const char *name, uint64_t ivars, enum sol_dtype dtype)
+int expand_temp(struct expand *x, const char *name, uint64_t ivars, enum sol_dtype dtype)
 {
     int64_t shape[LOOPS_MAX_IVARS];
     int ivar[LOOPS_MAX_IVARS];
@@ -52,7 +41,7 @@ static int temp(struct expand *x, const char *name, uint64_t ivars, enum sol_dty
     return loops_tensor(x->loops, name, LOOPS_TEMP, dtype, n, shape);
 }
 
-static void put(struct expand *x, const struct loops_stmt *like, int out, int32_t index, int32_t value)
+void expand_put(struct expand *x, const struct loops_stmt *like, int out, int32_t index, int32_t value)
 {
     struct loops_stmt s = *like;
     s.nout = 1;
@@ -81,9 +70,9 @@ static int32_t share(struct expand *x, int i, const char *name, int32_t node, ui
     if (!expr_is_safe(loops, node) || expr_ops(loops, node) < worth || bytes > x->target->l2 / 4) return node;
     const uint64_t ivars = ex_ivars(loops, node);
     if (__builtin_popcountll(ivars) > SOL_MAX_DIMS) return node;
-    const int t = temp(x, name, ivars, dtype);
-    put(x, &loops->stmts.at[i], t, ivar_list(x, ivars), node);
-    const int32_t read = ex_read(loops, t, ivar_list(x, ivars), 0);
+    const int t = expand_temp(x, name, ivars, dtype);
+    expand_put(x, &loops->stmts.at[i], t, expand_ivar_list(x, ivars), node);
+    const int32_t read = ex_read(loops, t, expand_ivar_list(x, ivars), 0);
     for (int k = i + 1; k < loops->stmts.n; k++)
         set_value(loops, k, ex_replace(loops, loops->stmts.at[k].value, node, read));
     return read;
@@ -200,13 +189,14 @@ static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t iva
                       int32_t body)
 {
     struct loops *loops = x->loops;
-    const int near = temp(x, "near", ivars, SOL_F32), t = temp(x, "origin", ivars, SOL_F32);
-    put(x, s, near, ivar_list(x, ivars), mean_of_few(x, bound, guard, body));
-    const int32_t value = ex_read(loops, near, ivar_list(x, ivars), 0),
+    const int near = expand_temp(x, "near", ivars, SOL_F32), t = expand_temp(x, "origin", ivars, SOL_F32);
+    expand_put(x, s, near, expand_ivar_list(x, ivars), mean_of_few(x, bound, guard, body));
+    const int32_t value = ex_read(loops, near, expand_ivar_list(x, ivars), 0),
                   size = ex_call(loops, math_row("abs"), 1, &value);
     const int32_t fit = ex_test(loops, ex_cmp(loops, CMP_LT, size, ex_real(loops, 1e30)));
-    put(x, s, t, ivar_list(x, ivars), ex_call(loops, math_row("where"), 3, (int32_t[]){fit, value, ex_real(loops, 0)}));
-    return ex_read(loops, t, ivar_list(x, ivars), 0);
+    expand_put(x, s, t, expand_ivar_list(x, ivars),
+               ex_call(loops, math_row("where"), 3, (int32_t[]){fit, value, ex_real(loops, 0)}));
+    return ex_read(loops, t, expand_ivar_list(x, ivars), 0);
 }
 
 static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
@@ -287,17 +277,17 @@ static void moments_at_once(struct expand *x, const struct loops_stmt *s, uint64
 {
     struct loops *loops = x->loops;
     const uint64_t ivars = stmt_ivars(loops, s);
-    const int d = temp(x, "away", ivars, SOL_F32);
+    const int d = expand_temp(x, "away", ivars, SOL_F32);
     const int32_t n = ex_int(loops, ivars_size(loops, bound)), from = origin(x, s, ivars, bound, 0, body);
-    const int32_t off = ex_binary(loops, EX_SUB, body, from), away = ex_read(loops, d, ivar_list(x, ivars), 0);
+    const int32_t off = ex_binary(loops, EX_SUB, body, from), away = ex_read(loops, d, expand_ivar_list(x, ivars), 0);
     const int32_t square = ex_call(loops, math_row("square"), 1, &off);
-    put(x, s, d, ivar_list(x, ivars), mean(loops, sum_from(x, bound, 0, body, from), n));
-    put(x, s, s->out[0], s->index, ex_binary(loops, EX_ADD, from, away));
+    expand_put(x, s, d, expand_ivar_list(x, ivars), mean(loops, sum_from(x, bound, 0, body, from), n));
+    expand_put(x, s, s->out[0], s->index, ex_binary(loops, EX_ADD, from, away));
     const int32_t all = mean(loops, ex_red(loops, RED_SUM, bound, 0, square), n);
     const int32_t least[2] = {ex_binary(loops, EX_SUB, all, ex_call(loops, math_row("square"), 1, &away)),
                               ex_real(loops, 0)};
     const int32_t v = ex_call(loops, math_row("max"), 2, least);
-    put(x, s, s->out[1], s->index, added ? ex_binary(loops, EX_MUL, v, n) : v);
+    expand_put(x, s, s->out[1], s->index, added ? ex_binary(loops, EX_MUL, v, n) : v);
 }
 
 /* So many values that items for all columns fill a card; sums of fewer are not worth a part. */
@@ -345,28 +335,28 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, int a
     if (!inner || __builtin_popcountll(ivars) > SOL_MAX_DIMS) return false;
     if (!columns && keeps_row(x, inner)) body = share(x, at, "r", body, inner, 1);
     const enum sol_dtype dtype = expr_natural(loops, body) == C_F64 ? SOL_F64 : SOL_F32;
-    const int part[2] = {temp(x, "part", ivars, dtype), temp(x, "square", ivars, dtype)};
+    const int part[2] = {expand_temp(x, "part", ivars, dtype), expand_temp(x, "square", ivars, dtype)};
     const int32_t n = ex_int(loops, ivars_size(loops, inner));
-    const int32_t m = ex_read(loops, part[0], ivar_list(x, ivars), 0), off = ex_binary(loops, EX_SUB, body, m);
+    const int32_t m = ex_read(loops, part[0], expand_ivar_list(x, ivars), 0), off = ex_binary(loops, EX_SUB, body, m);
     int32_t when = 0;
     const int32_t from = !columns && is_long(x, ivars, inner, body, &when) ? origin(x, s, ivars, inner, when, body) : 0;
     if (columns) {
         struct loops_stmt both = *s;
         both.out[0] = (uint16_t)part[0], both.out[1] = (uint16_t)part[1];
-        both.index = ivar_list(x, ivars);
+        both.index = expand_ivar_list(x, ivars);
         moments_at_once(x, &both, inner, body, true);
     } else {
-        put(x, s, part[0], ivar_list(x, ivars), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
-        put(x, s, part[1], ivar_list(x, ivars),
-            ex_red(loops, RED_SUM, inner, 0, ex_call(loops, math_row("square"), 1, &off)));
+        expand_put(x, s, part[0], expand_ivar_list(x, ivars), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
+        expand_put(x, s, part[1], expand_ivar_list(x, ivars),
+                   ex_red(loops, RED_SUM, inner, 0, ex_call(loops, math_row("square"), 1, &off)));
     }
     const int32_t first = from || columns ? origin(x, s, own, parts, 0, m) : 0;
-    put(x, s, s->out[0], s->index,
-        mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(loops, ivars_size(loops, parts))));
+    expand_put(x, s, s->out[0], s->index,
+               mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(loops, ivars_size(loops, parts))));
     const int32_t u = ex_read(loops, s->out[0], s->index, 0), away = ex_binary(loops, EX_SUB, m, u);
     const int32_t apart = ex_binary(loops, EX_MUL, n, ex_call(loops, math_row("square"), 1, &away));
-    const int32_t all = ex_binary(loops, EX_ADD, ex_read(loops, part[1], ivar_list(x, ivars), 0), apart);
-    put(x, s, s->out[1], s->index, mean(loops, ex_red(loops, RED_SUM, parts, 0, all), count(loops, e)));
+    const int32_t all = ex_binary(loops, EX_ADD, ex_read(loops, part[1], expand_ivar_list(x, ivars), 0), apart);
+    expand_put(x, s, s->out[1], s->index, mean(loops, ex_red(loops, RED_SUM, parts, 0, all), count(loops, e)));
     return true;
 }
 
@@ -383,10 +373,11 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
     }
     int32_t when = 0;
     const int32_t from = !e->a && is_long(x, own, bound, body, &when) ? origin(x, s, own, bound, when, body) : 0;
-    put(x, s, s->out[0], s->index, mean_from(x, from, sum_from(x, bound, e->a, body, from), count(loops, e)));
+    expand_put(x, s, s->out[0], s->index, mean_from(x, from, sum_from(x, bound, e->a, body, from), count(loops, e)));
     const int32_t u = ex_read(loops, s->out[0], s->index, 0), off = ex_binary(loops, EX_SUB, body, u);
     const int32_t square = ex_call(loops, math_row("square"), 1, &off);
-    put(x, s, s->out[1], s->index, mean(loops, ex_red(loops, RED_SUM, e->u.bound, e->a, square), count(loops, e)));
+    expand_put(x, s, s->out[1], s->index,
+               mean(loops, ex_red(loops, RED_SUM, e->u.bound, e->a, square), count(loops, e)));
 }
 
 struct use {
@@ -424,14 +415,14 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
     const int32_t m = ex_read(loops, s->out[0], s->index, 0);
     const bool again = !e->a && is_used_behind(x, i, power_from(x, e->b, m));
     const int32_t body = share(x, i, "r", e->b, e->u.bound, keeps_row(x, e->u.bound) && !again ? 1 : 4);
-    put(x, s, s->out[0], s->index, ex_red(loops, RED_MAX, e->u.bound, e->a, body));
+    expand_put(x, s, s->out[0], s->index, ex_red(loops, RED_MAX, e->u.bound, e->a, body));
     int32_t power = power_from(x, body, m);
     if (again) power = share(x, i, "e", power, e->u.bound, 4);
     /* if all values are -inf, the sum is 0 instead of NaN */
     const int32_t none = ex_real(loops, -1.0 / 0.0),
                   pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, m, none)), ex_int(loops, 0),
                              ex_red(loops, RED_SUM, e->u.bound, e->a, power)};
-    put(x, s, s->out[1], s->index, ex_call(loops, math_row("where"), 3, pick));
+    expand_put(x, s, s->out[1], s->index, ex_call(loops, math_row("where"), 3, pick));
     if (s->out[1] < 64) x->softsums |= UINT64_C(1) << s->out[1];
 }
 
@@ -461,9 +452,9 @@ static int32_t position_or_0(struct expand *x, const struct loops_stmt *s, int32
 {
     struct loops *loops = x->loops;
     const uint64_t ivars = stmt_ivars(loops, s);
-    const int t = temp(x, "at", ivars, narrow ? SOL_F32 : SOL_I64);
-    put(x, s, t, ivar_list(x, ivars), position);
-    const int32_t first = ex_read(loops, t, ivar_list(x, ivars), 0);
+    const int t = expand_temp(x, "at", ivars, narrow ? SOL_F32 : SOL_I64);
+    expand_put(x, s, t, expand_ivar_list(x, ivars), position);
+    const int32_t first = ex_read(loops, t, expand_ivar_list(x, ivars), 0);
     const int32_t nothing = narrow ? ex_real(loops, 1.0 / 0.0) : ex_int(loops, INT64_MAX);
     const int32_t pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, first, nothing)), ex_int(loops, 0), first};
     return ex_call(loops, math_row("where"), 3, pick);
@@ -483,9 +474,9 @@ static int32_t position_of_any(struct expand *x, const struct loops_stmt *s, con
         const int32_t both[2] = {when[wide], e->a};
         some.a = e->a ? ex_logic(loops, EX_AND, 2, both) : when[wide];
         position[wide] = position_or_0(x, s, position_of(loops, &some, body, best, !wide), !wide);
-        const int t = temp(x, "position", ivars, SOL_I64);
-        put(x, s, t, ivar_list(x, ivars), position[wide]);
-        position[wide] = ex_read(loops, t, ivar_list(x, ivars), 0);
+        const int t = expand_temp(x, "position", ivars, SOL_I64);
+        expand_put(x, s, t, expand_ivar_list(x, ivars), position[wide]);
+        position[wide] = ex_read(loops, t, expand_ivar_list(x, ivars), 0);
     }
     return ex_call(loops, math_row("where"), 3, (int32_t[]){ex_test(loops, when[0]), position[0], position[1]});
 }
@@ -500,7 +491,8 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
         PUSH(loops->arena, x->stmts, *s);
         return;
     }
-    put(x, s, s->out[0], s->index, ex_red(loops, e->op == RED_MAXAT ? RED_MAX : RED_MIN, e->u.bound, e->a, body));
+    expand_put(x, s, s->out[0], s->index,
+               ex_red(loops, e->op == RED_MAXAT ? RED_MAX : RED_MIN, e->u.bound, e->a, body));
     const int32_t best = ex_read(loops, s->out[0], s->index, 0);
     const int64_t size = ivars_size(loops, e->u.bound), most = 1 << 24;
     const bool floats = expr_natural(loops, body) == C_F32, narrow = floats && size_le(size, most);
@@ -511,7 +503,7 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
         first = position_of(loops, e, body, best, narrow);
         if (e->a) first = position_or_0(x, s, first, narrow);
     }
-    put(x, s, s->out[1], s->index, first);
+    expand_put(x, s, s->out[1], s->index, first);
 }
 
 /* Is the written value read back in the type in which it is reduced? */
@@ -554,75 +546,6 @@ static int32_t invert(const struct expand *x, int32_t node)
         return ex_binary(loops, EX_MUL, a, ex_binary(loops, EX_DIV, ex_real(loops, 1), e.b));
     const int32_t b = e.kind == EX_DIV ? e.b : invert(x, e.b);
     return a == e.a && b == e.b ? node : ex_binary(loops, (enum ex_kind)e.kind, a, b);
-}
-
-/* -- operands whose rows are reduced for many results
- *
- * In y[X Z] = sum[Y] f(x[X Y], z[Z Y]) the lanes would run along Y, and each result would be a sum across the lanes. A
- * copy of z with Z as its last dimension lets them run along Z; every row of y reads it. */
-
-enum { TURN_REUSE = 16 }; /* results that read an element of the copy, at least */
-
-struct turn {
-    const struct expand *x;
-    uint64_t bound;
-    int along;       /* index variable of lanes */
-    int32_t operand; /* the read with rows across the lanes; 0: none so far */
-    bool ok;
-};
-
-static void see_operand(void *user, int32_t node)
-{
-    struct turn *t = user;
-    const struct loops *loops = t->x->loops;
-    const struct ex *e = &loops->ex.at[node];
-    struct affine a;
-    int64_t step = 0;
-    bool row = false;
-    if (e->kind == EX_RED) t->ok = false;
-    if (e->kind != EX_READ) return;
-    if (loops->tensors.at[e->tensor].role == LOOPS_TABLE || loops->tensors.at[e->tensor].role == LOOPS_TEMP || e->b ||
-        !expr_affine_offset(loops, t->x->memory, e->tensor, e->a, &a)) {
-        t->ok = false;
-        return;
-    }
-    for (int i = 0; i < a.n; i++) {
-        if (a.ivar[i] == t->along) step = a.coef[i];
-        row |= a.coef[i] == 1 && t->bound >> a.ivar[i] & 1;
-    }
-    if (!step) return;
-    uint64_t seen = 0;
-    for (int32_t i = e->a; i; i = loops->ex.at[i].next) {
-        const struct ex *at = &loops->ex.at[i];
-        if (at->kind == EX_INT) continue;
-        if (at->kind != EX_IVAR || seen >> at->tensor & 1) t->ok = false;
-        seen |= UINT64_C(1) << at->tensor;
-    }
-    if (step == 1 || !row || (t->operand && !ex_equal(loops, t->operand, node))) t->ok = false;
-    t->operand = node;
-}
-
-/* Adds the copy for a statement if that saves more sums across lanes than it costs. */
-static void turn_operand(struct expand *x, struct loops_stmt *s)
-{
-    struct loops *loops = x->loops;
-    int32_t red[2];
-    if (target_is_card(x->target) || x->lanes < 2 || s->nout != 1 || s->scan_step) return;
-    if (dfp_reductions(loops, s->value, red, 2) != 1) return;
-    const struct ex e = loops->ex.at[red[0]];
-    const uint64_t own = stmt_ivars(loops, s), unit = own & x->unit;
-    if (e.a || __builtin_popcountll(unit) != 1) return;
-    struct turn t = {.x = x, .bound = e.u.bound, .along = __builtin_ctzll(unit), .ok = true};
-    ex_walk(loops, e.b, see_operand, &t);
-    if (!t.ok || !t.operand) return;
-    const uint64_t ivars = ex_ivars(loops, t.operand);
-    const int64_t reuse = ivars_points(loops, own & ~ivars), terms = ivars_points(loops, t.bound);
-    if (reuse < TURN_REUSE || reuse < terms / 8 || size_hint(loops->ivars.at[t.along].size) < x->lanes) return;
-    const enum sol_dtype type = (enum sol_dtype)loops->tensors.at[loops->ex.at[t.operand].tensor].dtype;
-    if (type != SOL_F32 && type != SOL_F64) return;
-    const int copy = temp(x, "turned", ivars, type);
-    put(x, s, copy, ivar_list(x, ivars), t.operand);
-    s->value = ex_replace(loops, s->value, t.operand, ex_read(loops, copy, ivar_list(x, ivars), 0));
 }
 
 /* -- long reductions with few results: their parts are tasks */
@@ -673,10 +596,10 @@ static int32_t make_parts(struct split *w, const struct ex *e, enum sol_dtype dt
     if (loops->ex.at[within].kind != EX_INT) guard = guard ? ex_logic(loops, EX_AND, 2, both) : within;
     const uint64_t bound = (e->u.bound & ~w->whole & ~(UINT64_C(1) << w->ivar)) | UINT64_C(1) << w->inner;
     const uint64_t ivars = stmt_ivars(loops, w->s) | parts;
-    const int part = temp(w->x, "part", ivars, dtype);
-    const int32_t index = ivar_list(w->x, ivars);
-    put(w->x, w->s, part, index, ex_red(loops, e->op, bound, guard, body));
-    return ex_red(loops, e->op, parts, 0, ex_read(loops, part, ivar_list(w->x, ivars), 0));
+    const int part = expand_temp(w->x, "part", ivars, dtype);
+    const int32_t index = expand_ivar_list(w->x, ivars);
+    expand_put(w->x, w->s, part, index, ex_red(loops, e->op, bound, guard, body));
+    return ex_red(loops, e->op, parts, 0, ex_read(loops, part, expand_ivar_list(w->x, ivars), 0));
 }
 
 /* Chooses the index variable to split for about `want` parts: the first long one, which is usually the outermost in
@@ -757,7 +680,7 @@ struct cluster dfp_expand(const struct solver_context *sc, const struct cluster 
     for (int i = 0; i < loops->stmts.n; i++) set_value(loops, i, invert(&x, loops->stmts.at[i].value));
     for (int i = 0; i < loops->stmts.n; i++) {
         struct loops_stmt s = loops->stmts.at[i];
-        turn_operand(&x, &s);
+        expand_turn(&x, &s);
         split_long(&x, &s, lanes);
     }
     take(&x);
