@@ -138,7 +138,7 @@ def test_lists_of_sizes_that_vary():
     def given(n):
         return torch.randint(0, 30, (n,)), torch.randn(n, 4)
 
-    fast = sol.optimize(add, *given(50), vdims=[True, True])
+    fast = sol.optimize(add, *given(50), vdims=True)
     ordered = sol.optimize(lambda u: u.argsort(dim=0, stable=True), given(50)[1], vdims=[True, False])
     here = sol.optimize(add)
     for n in (50, 1, 0, 1024, 1025, 9000):
