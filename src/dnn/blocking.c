@@ -6,13 +6,6 @@
 
 #define FAIL(...) return *why = __VA_ARGS__, false
 
-int blocking_lanes(const struct problem *p, const struct target *t)
-{
-    int lanes = target_lanes(t, p->bytes);
-    while (lanes > 2 && lanes > 16 / p->bytes && lanes / 2 >= problem_size(p, p->n)) lanes /= 2; /* forms are large */
-    return lanes;
-}
-
 int blocking_sum(const struct solver_context *sc)
 {
     return sc->precision == PRECISION_HIGH ? BLOCKING_SUM_PRECISE : BLOCKING_SUM;
@@ -37,26 +30,30 @@ static uint64_t ivars_of(const struct axis *x)
     return set;
 }
 
-/* Finds the index variable of the groups of a grouped convolution that can share a vector: as many input as output
- * channels, fewer than lanes, adjacent in a and in everything that is stored. Returns -1 if there is none. */
-static int find_group(const struct problem *p, int lanes, int *out_size)
+/* Do the groups g share vectors? They have as many input as output channels, fewer than lanes, that lie side by side.
+ */
+static bool shares(const struct problem *p, int g, int64_t size, int lanes)
 {
+    bool channels = false;
+    for (int k = 0; k < p->loops->ivars.n; k++)
+        channels |= set_has(p->k, k) && p->a.view.s[k] == 1 && p->loops->ivars.at[k].size == size;
+    return channels && size >= 2 && size < lanes && lanes % size == 0 && p->a.view.s[g] == size &&
+           p->loops->ivars.at[g].size * size % lanes == 0;
+}
+
+/* Finds the index variable of the groups of a grouped convolution that are neighbours in everything that is stored: as
+ * an axis of output channels, together with those of a group. Returns -1 if there is none. */
+static int find_group(const struct problem *p, enum b_groups groups, int lanes)
+{
+    const int64_t size = p->loops->ivars.at[p->vector].size;
     for (int g = 0; g < p->loops->ivars.n; g++) {
         if (!set_has(p->batch, g) || p->valued) continue;
-        const int64_t size = p->loops->ivars.at[p->vector].size;
-        bool fits = p->n == UINT64_C(1) << p->vector && size >= 2 && size < lanes && lanes % size == 0;
-        fits = fits && p->a.view.s[g] == size && !size_varies(p->loops->ivars.at[g].size) &&
-               p->loops->ivars.at[g].size * size % lanes == 0;
+        bool fits = p->n == UINT64_C(1) << p->vector && !size_varies(size) && !size_varies(p->loops->ivars.at[g].size);
         for (int v = 0; v < p->nview; v++) {
             const int64_t *s = p->view[v].s;
             fits = fits && s[g] == size_mul(s[p->vector], size) && (p->view[v].node || s[p->vector] == 1);
         }
-        bool channels = false;
-        for (int k = 0; k < p->loops->ivars.n; k++)
-            channels |= set_has(p->k, k) && p->a.view.s[k] == 1 && p->loops->ivars.at[k].size == size;
-        if (!fits || !channels) continue;
-        *out_size = (int)size;
-        return g;
+        if (fits && (groups == B_PANELS ? size % lanes == 0 : shares(p, g, size, lanes))) return g;
     }
     return -1;
 }
@@ -75,6 +72,7 @@ static bool make_outer_axes(struct blocking *b, const char **why)
     b->ragged = size_varies(b->n.size);
     b->vectors = (int)ceil_div(vectors, ceil_div(vectors, b->options.vectors));
     b->width = b->vectors * b->lanes;
+    if (group && !b->shared && p->loops->ivars.at[p->vector].size % b->width) FAIL("a panel with parts of groups");
     rule.strides[rule.n++] = p->a.view.s;
     if (!axes_make(p, (p->batch & ~group) | (p->n & ~ivars_of(&b->n)), &rule, &b->outer)) FAIL("too many axes");
     b->nouter = axes_size(&b->outer);
@@ -252,7 +250,7 @@ static bool make_k_axes(struct blocking *b, const struct axis *cut, const char *
 {
     const struct problem *p = b->p;
     uint64_t single = 0;
-    for (int i = 0; i < p->loops->ivars.n && b->group >= 0; i++)
+    for (int i = 0; i < p->loops->ivars.n && b->shared; i++)
         if (set_has(p->k, i) && b->a_stride[i] == 1) single |= UINT64_C(1) << i;
     const struct axes_rule rule = k_rule(b, single);
     if (!axes_make(p, p->k & ~ivars_of(cut), &rule, &b->k)) FAIL("too many axes");
@@ -285,7 +283,7 @@ static void make_sums(struct blocking *b)
 {
     const int64_t most = b->options.sum;
     const int64_t len = size_most(b->len);
-    if (!most || size_most(size_mul(b->nrun, b->len)) <= most + most / 4 || b->group >= 0) return;
+    if (!most || size_most(size_mul(b->nrun, b->len)) <= most + most / 4 || b->shared) return;
     if (len > most + most / 4) { /* a whole number of unrolled steps, whatever the unrolling */
         const int64_t even = size_varies(b->len) ? most : ceil_div(b->len, ceil_div(b->len, most));
         b->sum_len = ceil_div(even, 12) * 12;
@@ -387,9 +385,11 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     if ((o->source == B_PACKED || o->source == B_CALLER) && size_varies(problem_size(p, packed)))
         FAIL("the packed factor has a size that varies");
     if (o->source != B_PACKED && (!p->b.affine || p->b.any_border)) FAIL("b has borders");
-    b->lanes = o->groups ? target_lanes(t, p->bytes) : blocking_lanes(p, t);
-    b->group = o->groups ? find_group(p, b->lanes, &b->group_size) : -1;
-    if (o->groups && (b->group < 0 || o->source != B_PACKED || o->vectors != 1)) FAIL("no groups that share a vector");
+    b->lanes = o->groups == B_SHARE ? target_lanes(t, p->bytes) : problem_lanes(p, t, problem_size(p, p->n));
+    b->group = o->groups ? find_group(p, o->groups, b->lanes) : -1;
+    if (o->groups && (b->group < 0 || o->source != B_PACKED)) FAIL("no groups side by side");
+    if (o->groups == B_SHARE) b->shared = (int)p->loops->ivars.at[p->vector].size;
+    if (b->shared && o->vectors != 1) FAIL("groups share one vector");
     b->gather = o->gather || p->a.any_border;
     if (!make_outer_axes(b, why) || !make_m_axes(b, why)) return false;
     if (o->source == B_IN_PLACE && (axis_stride(&b->n, p->b.view.s) != 1 || size_factor(b->n.size) % b->lanes))
@@ -402,7 +402,7 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     if (!choose_chunk(b, &cut, why)) return false;
     if (b->gather && !plan_gather(b, &cut, why)) return false;
     if (!make_k_axes(b, &cut, why)) return false;
-    if (b->group >= 0 && (b->nchunk > 1 || b->len != b->group_size)) FAIL("groups of another form");
+    if (b->shared && (b->nchunk > 1 || b->len != b->shared)) FAIL("groups of another form");
     make_sums(b);
     b->panel_elements = size_mul(b->nrun * b->width, b->len);
     b->partial = partial_view(p);

@@ -21,6 +21,12 @@ enum b_source {
     B_SCRATCH,  /* packed into scratch by each task, panel by panel */
     B_CALLER    /* the caller passes one chunk of a panel, [k][width] */
 };
+/* What the groups of a grouped convolution are, if they lie side by side in memory. */
+enum b_groups {
+    B_APART, /* products of their own: the loop over them is outside of that over blocks of pixels */
+    B_SHARE, /* lanes: a vector holds several groups, because they have too few channels */
+    B_PANELS /* panels, or some panels each: a block of pixels is in the cache for all of them */
+};
 struct blocking_options {
     int pixels;  /* of a tile, at most */
     int vectors; /* of a tile, at most */
@@ -28,8 +34,8 @@ struct blocking_options {
     int sum;     /* products that one accumulator adds up, about; 0: those of a whole chunk */
     int tiles;   /* tiles in a block, about */
     enum b_source source;
-    bool gather;   /* gather a even if that is not necessary */
-    bool groups;   /* vectors hold several groups of a grouped convolution */
+    bool gather; /* gather a even if that is not necessary */
+    enum b_groups groups;
     bool counted;  /* a caller says how many elements of the last axis of M there are: `count`, at most its size */
     int64_t fetch; /* B_CALLER: bytes that the next chunk is made from; the tiles of a panel prefetch them */
 };
@@ -42,9 +48,10 @@ struct blocking {
     int rows, cols;            /* pixels of a tile, at most */
     bool gather, ragged;
     bool runs_vary; /* offsets of the runs of K are computed by the block function */
-    /* Index variable of the groups that share vectors, -1: none. With one, the micro-kernel loads vectors of a and
-     * spreads each of group_size channels over its group's lanes, instead of one element over all lanes. */
-    int group, group_size;
+    int group;      /* index variable of the groups that are panels or share vectors, -1: none */
+    /* Channels of a group that shares vectors; 0: none does. The micro-kernel loads vectors of a then, and spreads each
+     * channel over its group's lanes, instead of one element over all lanes. */
+    int shared;
     /* m: at least one axis, the last is the columns of tiles; k: the last is the innermost run */
     struct axes outer, m, k;
     struct axis n;
@@ -74,7 +81,6 @@ struct blocking {
 
 /* blocking.c */
 int blocking_sum(const struct solver_context *sc);
-int blocking_lanes(const struct problem *p, const struct target *t);
 /* False: the options do not suit this problem; *out_why says why. */
 bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o,
                    struct blocking *b, const char **out_why);

@@ -179,7 +179,10 @@ static const char *a_position(const struct blocking *b)
     struct offset o = {.arena = p->arena, .constant = b->gather ? 0 : p->a.view.c};
     for (int i = 0; i < b->m.n; i++)
         offset_add(&o, b->gather ? SAY("(m%d - l%d)", i, i) : SAY("m%d", i), axis_stride(&b->m.at[i], b->a_stride));
-    if (b->group >= 0) offset_add(&o, "n", b->width);
+    if (b->shared)
+        offset_add(&o, "n", b->width);
+    else if (b->group >= 0)
+        offset_add(&o, text_over(p->arena, "n", p->loops->ivars.at[p->vector].size / b->width), b->a_stride[b->group]);
     if (!b->gather) {
         for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));
         if (b->chunk_axis >= 0)

@@ -45,6 +45,19 @@ static double cycle(const struct target *t)
     return 1 / (t->clock * constants.turbo);
 }
 
+/* Does a core multiply one vector in a cycle, not two (AVX-512 on Zen 4)? Then its units and data paths have half the
+ * length of a vector. */
+static bool has_half_units(const struct target *t)
+{
+    return t->fma && t->fma_pipes < 1.5;
+}
+
+/* The vectors of this many bytes that a core multiplies and adds in a cycle. */
+static double fmas_per_cycle(const struct target *t, int64_t bytes)
+{
+    return has_half_units(t) && bytes <= t->vector_bytes / 2 ? 2 * t->fma_pipes : t->fma_pipes;
+}
+
 static int64_t tile_count(const struct blocking *b)
 {
     int64_t n = 1;
@@ -113,25 +126,25 @@ static bool from_memory(const struct target *t, double bytes)
     return bytes > (double)t->l3 * 0.75;
 }
 
-/* The bytes that a core reads from L2 in a cycle. One that multiplies one vector in a cycle, not two (AVX-512 on Zen
- * 4), has data paths of half a vector. */
+/* The bytes that a core reads from L2 in a cycle. */
 static double l2_bytes(const struct target *t)
 {
-    return constants.l2 * (t->fma && t->fma_pipes < 1.5 ? 0.5 : 1);
+    return constants.l2 * (has_half_units(t) ? 0.5 : 1);
 }
 
 static double tile_cycles(const struct blocking *b, double pixels)
 {
     const struct target *t = b->target;
     const double fmas = pixels * b->vectors, loads = pixels + b->vectors;
-    double step = fmas / t->fma_pipes;
-    if (conflicts(b, pixels)) step = MAX(step, pixels * LINE / constants.l2); /* a line for each pixel */
-    if (b->group >= 0) step = MAX(step, fmas * 0.75);                         /* shuffles */
+    const int64_t vector = (int64_t)b->lanes * b->p->bytes;
+    double step = fmas / fmas_per_cycle(t, vector);
+    if (conflicts(b, pixels)) step = MAX(step, pixels * LINE / constants.l2);  /* a line for each pixel */
+    if (b->shared) step = MAX(step, fmas * (has_half_units(t) ? 1.35 : 0.75)); /* shuffles */
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
     step *= scattered(b);
     const bool far = crowded(b);
-    const double weights = b->vectors * (double)t->vector_bytes / (far ? constants.l3 : l2_bytes(t)) +
+    const double weights = (double)(b->vectors * vector) / (far ? constants.l3 : l2_bytes(t)) +
                            (far && from_memory(t, weight_bytes(b)) ? constants.row : 0);
     if (far) /* each access is a page or more away: latency is not hidden */
         step = MAX(step, weights) + constants.waits * MIN(step, weights);
@@ -302,7 +315,7 @@ static double weights_ns(const struct weights *sized)
     const struct target *t = w->target;
     const double fmas = (double)w->rows * w->vectors, outer = (double)w->nouter;
     const double panels = (double)(w->a.panels * w->b.panels) * (double)w->taps * outer;
-    double step = fmas / t->fma_pipes;
+    double step = fmas / fmas_per_cycle(t, (int64_t)w->lanes * w->p.bytes);
     if ((w->rows + w->vectors) / 2.0 > step) step = (w->rows + w->vectors) / 2.0;
     if (constants.latency > step) step = constants.latency;
     const double start = (double)(weights_tasks(w) / w->ngroup * w->nchunk) * constants.start;

@@ -50,6 +50,7 @@ static struct blocking_options options_of(const struct solver_context *sc, const
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
     static const int tiles[] = {4, 8, 16, 32, 1 << 20};
+    static const char *const groups[] = {[B_APART] = "", [B_SHARE] = " groups", [B_PANELS] = " panels"};
     struct problem p;
     struct blocking b;
     const char *why;
@@ -58,13 +59,13 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     if (!find(sc, c, &p, &why)) return 0;
     const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
     const double read = (double)loops_elements(&p.loops->tensors.at[p.b.tensor]) * p.bytes;
-    for (int form = 0; form < 4; form++) /* bit 0: gathered; bit 1: groups share vectors */
+    for (int form = 0; form < 2 * (B_PANELS + 1); form++) /* bit 0: gathered; the others: groups */
         for (int s = 0; s < n; s++)
             for (int k = 0; k < COUNT_OF(tiles); k++) {
                 const int i = variant_tiles(&p, k, COUNT_OF(tiles));
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], form & 1, form >> 1}};
                 if (p.a.any_border && !v.p[4]) continue;
-                if (v.p[5]) v.p[0] = MIN(v.p[0], sc->target->registers - 12);
+                if (v.p[5] == B_SHARE) v.p[0] = MIN(v.p[0], sc->target->registers - 12);
                 if (!variant_wanted(sc, &v)) continue;
                 const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_try(&p, sc->target, &o, i ? tiles[i - 1] : 0, &b)) continue;
@@ -72,7 +73,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 v.moved = read + 2.0 * p.bytes * (double)blocking_packed_elements(&b);
                 v.text = arena_printf(sc->arena, "%dx%d%s k%lld b%lld%s%s", b.rows * b.cols, b.vectors,
                                       b.rows > 1 ? " rows" : "", (long long)(b.nrun * b.len), (long long)b.block_tiles,
-                                      b.gather ? " gather" : "", b.group >= 0 ? " groups" : "");
+                                      b.gather ? " gather" : "", groups[b.options.groups]);
                 variants_add(&list, &v);
             }
     return list.n;

@@ -28,6 +28,13 @@ int64_t problem_about(const struct problem *p, uint64_t ivars)
     return size_about(problem_size(p, ivars));
 }
 
+int problem_lanes(const struct problem *p, const struct target *t, int64_t channels)
+{
+    int lanes = target_lanes(t, p->bytes);
+    while (lanes > 2 && lanes > 16 / p->bytes && lanes / 2 >= channels) lanes /= 2; /* forms are large */
+    return lanes;
+}
+
 int64_t stride_about(int64_t s)
 {
     return llabs(size_hint(s));

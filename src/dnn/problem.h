@@ -69,6 +69,8 @@ static inline int64_t size_about(int64_t s)
     return size_varies(s) ? MAX(1, size_hint(s)) : s;
 }
 int64_t problem_about(const struct problem *p, uint64_t ivars);
+/* Lanes of the vectors for `channels`, a size: no more than twice as many, for shorter vectors are never slower. */
+int problem_lanes(const struct problem *p, const struct target *t, int64_t channels);
 /* The magnitude of a stride, about. */
 int64_t stride_about(int64_t s);
 /* The beginning of a kernel's own functions where sizes vary: a first parameter, its argument, and what declares the

@@ -100,7 +100,7 @@ static const char *acc(const struct tile *t, int r, int c, int v)
 static int streams(const struct tile *t)
 {
     const struct blocking *b = t->b;
-    if (t->rows * t->cols > 1 || b->options.source != B_PACKED || b->group >= 0) return 1;
+    if (t->rows * t->cols > 1 || b->options.source != B_PACKED || b->shared) return 1;
     return MAX(1, MIN(MOST_STREAMS, (b->target->registers - 2) / t->vectors));
 }
 
@@ -216,7 +216,7 @@ static void step_macros(const struct tile *t, int64_t pitch)
 static void group_run(const struct tile *t)
 {
     const struct blocking *b = t->b;
-    const int n = b->group_size;
+    const int n = b->shared;
     for (int u = 0; u < n; u++)
         text_line(t->out, "const %s w%d = *(const %s *)(wk + %d);", t->type, u, t->type, u * b->width);
     for (int r = 0; r < t->rows; r++)
@@ -236,7 +236,7 @@ static void group_run(const struct tile *t)
 /* Short runs of a multiple of three are unrolled by three, so that no remainder is left. */
 int tile_unroll(const struct blocking *b)
 {
-    if (b->group >= 0) return b->group_size;
+    if (b->shared) return b->shared;
     return !size_varies(b->len) && b->len < 64 && b->len % TILE_UNROLL && b->len % 3 == 0 ? 3 : TILE_UNROLL;
 }
 
@@ -350,7 +350,7 @@ static void steps(const struct tile *t, int64_t pitch, int64_t last)
               (long long)size_mul(unroll, ks), (long long)size_mul(unroll, width));
     fetch_lines(t);
     fetch_rows(t, pitch);
-    if (b->group >= 0)
+    if (b->shared)
         group_run(t);
     else
         text_line(t->out, "%s", unrolled_steps(t));
@@ -661,9 +661,9 @@ void tile_print(const struct blocking *b, struct text *out, const struct tile_fi
     t.type = epilogue_type(&e);
     const struct extent extent = extent_of(&t);
     text_put(out, "/* %d x %d pixels by %d vectors%s */\n", t.rows, t.cols, t.vectors, size->last ? ", the last" : "");
-    if (b->group < 0 && !b->p->varies) step_macros(&t, extent.pitch);
+    if (!b->shared && !b->p->varies) step_macros(&t, extent.pitch);
     head(&t);
-    if (b->group < 0 && b->p->varies) step_macros(&t, extent.pitch); /* sizes are declared in the function */
+    if (!b->shared && b->p->varies) step_macros(&t, extent.pitch); /* sizes are declared in the function */
     start(&t);
     sum(&t, &extent);
     if (b->p->weight <= INLINE_WEIGHT && !part)

@@ -132,7 +132,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     rule.strides[rule.n++] = p->b.view.s;
     if (!axes_make(p, rest, &rule, &w->outer)) FAIL("too many axes");
     w->nouter = axes_size(&w->outer);
-    w->lanes = target_lanes(w->target, p->bytes);
+    w->lanes = problem_lanes(p, w->target, w->b.channels.size);
     if (!find_levels(w, why)) return false;
     for (int i = 0; i < WEIGHTS_LEVELS && winograd; i++) {
         const struct weights_level *l = &w->level[i];
