@@ -3,6 +3,7 @@
  * every second element three; any other costs one per lane. A remainder that fills no full vector costs one vector for
  * each of the smaller pieces. Costs are those for the hints of sizes that vary. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "dfp/dfp.h"
 
@@ -241,6 +242,7 @@ static int64_t store_step(const struct dfp *d, const struct loops_stmt *s, int i
 struct blocks {
     struct dfp *d;
     int ivar;
+    double *step;
 };
 static void see_block(void *user, int32_t node)
 {
@@ -253,11 +255,14 @@ static void see_block(void *user, int32_t node)
     for (int i = 0; i < a.n; i++)
         if (a.ivar[i] == b->d->vector && (a.coef[i] == 1 || a.coef[i] == 0)) return;
     if (b->ivar < 0) b->ivar = block_ivar(b->d, &a, b->d->vector);
+    const int bytes = dtype_def((enum sol_dtype)b->d->loops->tensors.at[e->tensor].dtype)->bytes;
+    for (int i = 0; i < a.n; i++) b->step[a.ivar[i]] += (double)(llabs(size_hint(a.coef[i])) * bytes);
 }
 
-int dfp_block_ivar(struct dfp *d, const struct print_group *g)
+int dfp_block_ivar(struct dfp *d, const struct print_group *g, double *step)
 {
-    struct blocks b = {d, -1};
+    struct blocks b = {d, -1, step};
+    memset(step, 0, LOOPS_MAX_IVARS * sizeof *step);
     d->shared = g->shared;
     for (int s = g->first; s < g->first + g->n; s++) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];

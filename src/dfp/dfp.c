@@ -52,7 +52,7 @@ static void make_groups(struct making *m, const struct variant *v)
         p->mapped = d->items && dfp_map_items(d, g, &p->map);
         if (p->mapped) p->way.vector = d->vector = p->map.ivar[p->map.n - 1], p->way.tile = p->map.tile;
         if (d->items || d->lanes == 1 || !dfp_points_fit(d, g)) continue;
-        p->way.tile = dfp_block_ivar(d, g);
+        p->way.tile = dfp_block_ivar(d, g, p->step);
         p->blocks = p->way.tile >= 0;
         p->way.points = d->lanes;
         if (p->blocks) continue;
@@ -207,7 +207,8 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     const struct print_division by = {
         .ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops, /* copies are limited by memory */
         .least = task_ns * d->lanes,
-        .last = p->way.vector,
+        .last = p->blocks ? -1 : p->way.vector,
+        .step = p->blocks ? p->step : NULL,      /* of vectors that lie far apart, each goes on where it ended */
         .single = d->items && p->way.vector < 0, /* no loops around barriers that a device may not compute */
         .unit = unit,
     };

@@ -63,8 +63,9 @@ double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_iva
 int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, double *out_cost);
 bool dfp_packable(const struct dfp *d, int tensor, int32_t first); /* of a read's tensor */
 /* The index variable along which those reads are contiguous that are not along the vector index variable. Blocks of
- * both index variables are transposed in registers. -1: there is none. */
-int dfp_block_ivar(struct dfp *d, const struct print_group *g);
+ * both index variables are transposed in registers. -1: there is none. step: the bytes that those reads move in a step
+ * of each index variable. */
+int dfp_block_ivar(struct dfp *d, const struct print_group *g, double *step);
 /* The index variable of a register tile: one with a window in a reduction of the group, or the vector index variable
  * itself. *out_points: the most points of a tile. -1: there is none. */
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points);

@@ -6,8 +6,9 @@
 
 struct group_plan {
     struct dfp_way way;
-    bool blocks; /* of vector and tile, transposed in registers */
-    bool mapped; /* to work items, by `map` */
+    bool blocks;                  /* of vector and tile, transposed in registers */
+    double step[LOOPS_MAX_IVARS]; /* of blocks: the bytes that the reads move in a step of each index variable */
+    bool mapped;                  /* to work items, by `map` */
     struct dfp_map map;
     int64_t low, high; /* range of the tile's index variable without borders: sizes */
     double cost;       /* in vector operations */
@@ -17,7 +18,9 @@ struct making {
     struct group_plan group[KERNEL_MAX_STEPS];
     const struct print_group *now;
     const struct group_plan *plan;
-    const char *low, *high; /* the task's range of the tile's index variable */
+    const char *low, *high;          /* the task's range of the tile's index variable */
+    const struct print_tasks *tasks; /* and all its ranges, in order; the vector index variable is number `at` */
+    int at;
 };
 
 /* tiles.c: print the group `now` by its `plan`: in lanes, or with points that are mapped to work items. */

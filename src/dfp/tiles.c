@@ -89,13 +89,24 @@ static void overlapping(struct dfp *d, const struct making *m, int points, int l
     text_line(d->p.out, "%s = @sol_min_i64(%s, %s - %d);", name, name, m->high, points);
 }
 
-/* Prints the task's range of the tile's index variable in blocks of as many points as lanes. */
+/* Is index variable number i of the tasks neither the vector's nor one of a tile? */
+static bool has_loop(const struct making *m, int i)
+{
+    const struct dfp_way *way = &m->plan->way;
+    const int ivar = m->tasks->ivar[i];
+    return ivar != way->vector && (way->tile == way->vector || (ivar != way->tile && ivar != way->across));
+}
+
+/* Prints the task's range of the tile's index variable in blocks of as many points as lanes, inside of loops over what
+ * is closer together in memory than lanes are. */
 static void blocks(struct dfp *d, void *user)
 {
     struct making *m = user;
     const int tile = m->plan->way.tile;
     const char *name = d->loops->ivars.at[tile].name;
     const int64_t size = d->loops->ivars.at[tile].size;
+    int opened = 0;
+    for (int i = m->at + 1; i < m->tasks->n; i++) opened += has_loop(m, i) && tasks_loop(&d->p, m->tasks, i);
     text_line(d->p.out, "int64_t %s = %s;", name, m->low);
     for (int points = m->plan->way.points; points >= 1; points = points > 1) {
         if (points == 1 && !size_varies(size) && size % m->plan->way.points == 0) break;
@@ -107,6 +118,7 @@ static void blocks(struct dfp *d, void *user)
         put_points(d, m, points, (struct print_ivar){true, name, 0, 0, size_sub(size, points)});
     }
     d->blocks = false;
+    while (opened--) text_close(d->p.out, "}");
 }
 
 /* Prints the statements for one value of the tile's index variable if `from` <= at < size. A value that varies is below
@@ -180,20 +192,20 @@ void dfp_print_lanes(struct making *m, struct print_tasks *t)
     const struct group_plan *p = m->plan;
     const struct print_group *g = m->now;
     const bool tiled = p->way.tile >= 0 && p->way.tile != p->way.vector;
-    int opened = 0, at = t->n - 1;
+    int opened = 0;
+    m->tasks = t;
     for (int i = 0; i < t->n; i++) {
-        if (t->ivar[i] == p->way.vector)
-            at = i;
-        else if (p->blocks && t->ivar[i] == p->way.tile)
-            m->low = t->low[i], m->high = t->high[i];
-        else if (!(tiled && (t->ivar[i] == p->way.tile || t->ivar[i] == p->way.across)))
-            opened += tasks_loop(&d->p, t, i);
+        if (t->ivar[i] == p->way.vector) m->at = i;
+        if (p->blocks && t->ivar[i] == p->way.tile) m->low = t->low[i], m->high = t->high[i];
     }
+    const int outside = p->blocks ? m->at : t->n;
+    for (int i = 0; i < outside; i++) opened += has_loop(m, i) && tasks_loop(&d->p, t, i);
     d->vector = p->way.vector;
     d->p.read = dfp_read;
     d->p.user = d;
     uint64_t inner = bit(p->way.vector);
     if (tiled) inner |= bit(p->way.tile);
+    for (int i = outside; i < t->n; i++) inner |= bit(t->ivar[i]);
     if (p->way.across >= 0) inner |= bit(p->way.across);
     text_open(d->p.out, "{");
     for (int s = g->first; s < g->first + g->n; s++) {
@@ -203,8 +215,8 @@ void dfp_print_lanes(struct making *m, struct print_tasks *t)
     }
     print_locals(d->p.out, d->pl, g);
     dfp_vector_loop(d, &(struct dfp_loop){.ivar = p->way.vector,
-                                          .low = t->low[at],
-                                          .high = t->high[at],
+                                          .low = t->low[m->at],
+                                          .high = t->high[m->at],
                                           .points = tiled ? 1 : p->way.points,
                                           .ops = tiled ? INFINITY : g->ops,
                                           .n = g->n,

@@ -43,19 +43,26 @@ static bool shares(const struct problem *p, int g, int64_t size, int lanes)
 
 /* Finds the index variable of the groups of a grouped convolution that are neighbours in everything that is stored: as
  * an axis of output channels, together with those of a group. Returns -1 if there is none. */
-static int find_group(const struct problem *p, enum b_groups groups, int lanes)
+static int find_groups(const struct problem *p)
 {
     const int64_t size = p->loops->ivars.at[p->vector].size;
+    if (p->n != UINT64_C(1) << p->vector || size_varies(size)) return -1;
     for (int g = 0; g < p->loops->ivars.n; g++) {
-        if (!set_has(p->batch, g) || p->valued) continue;
-        bool fits = p->n == UINT64_C(1) << p->vector && !size_varies(size) && !size_varies(p->loops->ivars.at[g].size);
+        bool fits = set_has(p->batch, g) && !size_varies(p->loops->ivars.at[g].size);
         for (int v = 0; v < p->nview; v++) {
             const int64_t *s = p->view[v].s;
             fits = fits && s[g] == size_mul(s[p->vector], size) && (p->view[v].node || s[p->vector] == 1);
         }
-        if (fits && (groups == B_PANELS ? size % lanes == 0 : shares(p, g, size, lanes))) return g;
+        if (fits) return g;
     }
     return -1;
+}
+
+/* Can these groups be computed so? */
+static bool groups_fit(const struct problem *p, int g, enum b_groups groups, int lanes)
+{
+    const int64_t size = p->loops->ivars.at[p->vector].size;
+    return g >= 0 && !p->valued && (groups == B_PANELS ? size % lanes == 0 : shares(p, g, size, lanes));
 }
 
 static bool make_outer_axes(struct blocking *b, const char **why)
@@ -386,8 +393,11 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
         FAIL("the packed factor has a size that varies");
     if (o->source != B_PACKED && (!p->b.affine || p->b.any_border)) FAIL("b has borders");
     b->lanes = o->groups == B_SHARE ? target_lanes(t, p->bytes) : problem_lanes(p, t, problem_size(p, p->n));
-    b->group = o->groups ? find_group(p, o->groups, b->lanes) : -1;
-    if (o->groups && (b->group < 0 || o->source != B_PACKED)) FAIL("no groups side by side");
+    const int groups = find_groups(p);
+    b->neighbours = groups < 0 ? 1 : p->loops->ivars.at[groups].size;
+    b->group = o->groups ? groups : -1;
+    if (o->groups && (!groups_fit(p, groups, o->groups, b->lanes) || o->source != B_PACKED))
+        FAIL("no groups side by side");
     if (o->groups == B_SHARE) b->shared = (int)p->loops->ivars.at[p->vector].size;
     if (b->shared && o->vectors != 1) FAIL("groups share one vector");
     b->gather = o->gather || p->a.any_border;

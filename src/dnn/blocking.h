@@ -47,8 +47,9 @@ struct blocking {
     int lanes, vectors, width; /* width: channels of a panel */
     int rows, cols;            /* pixels of a tile, at most */
     bool gather, ragged;
-    bool runs_vary; /* offsets of the runs of K are computed by the block function */
-    int group;      /* index variable of the groups that are panels or share vectors, -1: none */
+    bool runs_vary;     /* offsets of the runs of K are computed by the block function */
+    int group;          /* index variable of the groups that are panels or share vectors, -1: none */
+    int64_t neighbours; /* groups that lie side by side, however they are computed; 1: there are none */
     /* Channels of a group that shares vectors; 0: none does. The micro-kernel loads vectors of a then, and spreads each
      * channel over its group's lanes, instead of one element over all lanes. */
     int shared;

@@ -18,11 +18,12 @@ static const struct {
     double transpose;     /* elements per cycle that are gathered across rows */
     double waits;         /* share of the smaller limit that adds up where weights come from L3 in small pieces */
     double overlap;       /* share of the smaller limits that is not hidden behind the largest */
+    double line;          /* cycles of a cache line that no core's cache holds, apart from its neighbours */
     double line4, line6;  /* cycles of a Winograd transform of a line of 4 or 6 points */
     double spread;  /* cycles to store a vector of transformed weights, or to load and store one of partial sums */
     double plane;   /* cycles to move a cache line of a Winograd tile to its plane and back; planes are far apart */
     double foreign; /* share of peak performance that other libraries are assumed to reach: enough to be tried */
-} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 60, 5, 8, 1.0, 0.55, 0.3, 4, 12, 1.6, 10, 0.95};
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 60, 5, 8, 1.0, 0.55, 0.3, 12, 4, 12, 1.6, 10, 0.95};
 
 enum { LINE = 64 }; /* bytes of a cache line */
 
@@ -182,8 +183,25 @@ static double reading_a(const struct blocking *b)
     const double bytes =
         (b->gather ? (double)b->gathered : (double)(box * b->nrun * b->len) / (double)taps) * b->p->bytes;
     if (bytes < (double)t->l1 * 0.6) return 0;
-    const double all = bytes * (double)(b->nouter * b->nblock * b->nchunk * b->panels);
+    const double parts = b->gather && b->group >= 0 ? (double)b->neighbours : 1; /* a panel reads that of its group */
+    const double all = bytes / parts * (double)(b->nouter * b->nblock * b->nchunk * b->panels);
     return all / (bytes < (double)t->l2 * 0.6 ? t->l2_rate : t->l3_rate);
+}
+
+/* The cycles of reading a and writing results line by line, where groups are neighbours: each passes over the lines of
+ * the block's pixels, which are far apart, unless L2 holds the lines of all groups. */
+static double passing_groups(const struct blocking *b)
+{
+    const struct problem *p = b->p;
+    if (b->neighbours < 2) return 0;
+    const double all = (double)problem_about(p, p->m);
+    double pixels = b->group < 0 ? all : 1;
+    for (int i = 0; i < b->m.n && b->group >= 0; i++) pixels *= (double)b->box[i];
+    const double channels = (double)(b->neighbours * p->loops->ivars.at[p->vector].size) +
+                            (double)size_about(loops_elements(&p->loops->tensors.at[p->a.tensor])) / all;
+    if (pixels * channels * p->bytes < 0.6 * (double)b->target->l2) return 0;
+    const int64_t lines = ceil_div((int64_t)b->width * p->bytes, LINE);
+    return 2 * constants.line * all * (double)(b->nouter * b->panels * lines);
 }
 
 /* The bytes that stay in L2 while other data streams through. */
@@ -420,6 +438,7 @@ static double blocking_ns(const struct blocking *sized)
     const int64_t tiles = tile_count(b), tasks = blocking_tasks(b);
     const double pixels = (double)problem_about(b->p, b->p->m) / (double)tiles;
     double cycles = (double)(tiles * b->panels * b->nouter) * tile_cycles(b, pixels) + gather_cycles(b);
+    cycles += passing_groups(b);
     if (b->nouter > 1) cycles += (double)(b->nouter * b->nblock) * constants.start;
     if (b->options.source == B_SCRATCH)
         cycles +=

@@ -205,6 +205,7 @@ struct print_tasks {
 struct print_division {  /* how the points of a group become tasks */
     double ops, least;   /* operations of a point, and of a task at least */
     int last;            /* index variable that comes last; -1: none */
+    const double *step;  /* bytes that a step of each index variable moves in memory; NULL: in all accesses together */
     bool single;         /* a task is a point */
     const int64_t *unit; /* ranges of an index variable are multiples of its unit, 0: not divided; NULL: all 1 */
 };

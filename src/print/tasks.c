@@ -2,6 +2,7 @@
  * a range of one index variable at one point of those outside of it. The division depends on the plan alone, never on
  * the number of threads. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "print/print.h"
 
@@ -29,22 +30,24 @@ static void see_access(void *user, int32_t node)
     if (e->kind == EX_READ) weigh_access(w, e->tensor, e->a);
 }
 
-static void order(const struct print_plan *pl, const struct print_group *g, int last, struct print_tasks *out)
+static void order(const struct print_plan *pl, const struct print_group *g, const struct print_division *by,
+                  struct print_tasks *out)
 {
     const struct loops *loops = pl->cluster.loops;
     struct weigh w = {.pl = pl};
-    for (int s = g->first; s < g->first + g->n; s++) {
+    if (by->step) memcpy(w.step, by->step, sizeof w.step);
+    for (int s = g->first; s < g->first + g->n && !by->step; s++) {
         const struct loops_stmt *st = &loops->stmts.at[s];
         ex_walk(loops, st->value, see_access, &w);
         for (int o = 0; o < st->nout; o++) weigh_access(&w, st->out[o], st->index);
     }
     for (int i = 0; i < loops->ivars.n; i++) {
-        if (!(g->shared >> i & 1) || i == last) continue;
+        if (!(g->shared >> i & 1) || i == by->last) continue;
         int j = out->n++;
         for (; j > 0 && w.step[out->ivar[j - 1]] < w.step[i]; j--) out->ivar[j] = out->ivar[j - 1];
         out->ivar[j] = (uint8_t)i;
     }
-    if (last >= 0) out->ivar[out->n++] = (uint8_t)last;
+    if (by->last >= 0) out->ivar[out->n++] = (uint8_t)by->last;
 }
 
 void tasks_make(const struct print_plan *pl, const struct print_group *g, const struct print_division *by,
@@ -52,7 +55,7 @@ void tasks_make(const struct print_plan *pl, const struct print_group *g, const 
 {
     const struct loops *loops = pl->cluster.loops;
     *out = (struct print_tasks){.tasks = 1};
-    order(pl, g, by->last, out);
+    order(pl, g, by, out);
     const double want = MIN(by->ops * (double)ivars_points(loops, g->shared) / by->least, TASKS_MAX);
     for (int i = 0; i < out->n; i++) {
         const int ivar = out->ivar[i];
