@@ -68,21 +68,21 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
     struct affine a;
     const struct loops *loops = w->d->loops;
     const double size = (double)usual(loops, w->ivar), n = w->points / size;
-    int64_t step = 0;
+    int64_t step;
     bool has = false;
     for (int32_t i = first; i; i = loops->ex.at[i].next) has = has || (ex_ivars(loops, i) >> w->ivar & 1);
     if (!has) {
         w->cost += n * 0.2; /* hoisted, or broadcast once */
         return;
     }
-    if (!expr_affine_offset(loops, w->d->p.memory, tensor, first, &a)) {
+    step = expr_step(loops, w->d->p.memory, tensor, first, w->ivar);
+    if (step == INT64_MAX) {
         w->cost += n * apart_cost(w, tensor, 0);
         return;
     }
-    for (int i = 0; i < a.n; i++)
-        if (a.ivar[i] == w->ivar) step = a.coef[i];
     if (step && read && dfp_packable(w->d, tensor, first)) step = 1;
-    if (step && step != 1 && read && block_ivar(w->d, &a, w->ivar) >= 0) {
+    if (step && step != 1 && read && expr_affine_offset(loops, w->d->p.memory, tensor, first, &a) &&
+        block_ivar(w->d, &a, w->ivar) >= 0) {
         w->cost += n * w->vectors * 3; /* transposed in registers */
         return;
     }
@@ -213,12 +213,8 @@ static void see_window(void *user, int32_t node)
     if (e->kind == EX_RED) w->bound |= e->u.bound, w->reduces = true;
     if (e->kind != EX_READ) return;
     struct affine a;
-    const bool packed = dfp_packable(w->d, e->tensor, e->a);
-    if (!packed && !expr_affine_offset(w->loops, w->d->p.memory, e->tensor, e->a, &a))
-        w->apart = true;
-    else
-        for (int i = 0; !packed && i < a.n; i++)
-            if (a.ivar[i] == w->d->vector && a.coef[i] != 1) w->apart = true;
+    const int64_t step = expr_step(w->loops, w->d->p.memory, e->tensor, e->a, w->d->vector);
+    if (step != 0 && step != 1 && !dfp_packable(w->d, e->tensor, e->a)) w->apart = true;
     for (int32_t i = e->a; i; i = w->loops->ex.at[i].next) {
         if (!ex_affine(w->loops, i, &a)) continue;
         int64_t extent = 1; /* of the window: closer points share elements */
@@ -232,11 +228,8 @@ static void see_window(void *user, int32_t node)
 
 static int64_t store_step(const struct dfp *d, const struct loops_stmt *s, int ivar)
 {
-    struct affine a;
-    if (!expr_affine_offset(d->loops, d->p.memory, s->out[0], s->index, &a)) return INT64_MAX;
-    for (int i = 0; i < a.n; i++)
-        if (a.ivar[i] == ivar) return llabs(size_hint(a.coef[i]));
-    return INT64_MAX;
+    const int64_t step = expr_step(d->loops, d->p.memory, s->out[0], s->index, ivar);
+    return step && step != INT64_MAX ? llabs(size_hint(step)) : INT64_MAX;
 }
 
 struct blocks {
@@ -259,7 +252,7 @@ static void see_block(void *user, int32_t node)
     for (int i = 0; i < a.n; i++) b->step[a.ivar[i]] += (double)(llabs(size_hint(a.coef[i])) * bytes);
 }
 
-int dfp_block_ivar(struct dfp *d, const struct print_group *g, double *step)
+int dfp_block_ivar(struct dfp *d, const struct print_group *g, double *step, bool *out_reads)
 {
     struct blocks b = {d, -1, step};
     memset(step, 0, LOOPS_MAX_IVARS * sizeof *step);
@@ -271,6 +264,10 @@ int dfp_block_ivar(struct dfp *d, const struct print_group *g, double *step)
         if (dfp_reductions(d->loops, st->value, &red, 1)) return -1;
         ex_walk(d->loops, st->value, see_block, &b);
     }
+    if (b.ivar < 0) return -1;
+    const struct loops_stmt *last = &d->loops->stmts.at[g->first + g->n - 1];
+    const int bytes = dtype_def((enum sol_dtype)d->loops->tensors.at[last->out[0]].dtype)->bytes;
+    *out_reads = step[d->vector] > (double)store_step(d, last, b.ivar) * bytes;
     return b.ivar;
 }
 

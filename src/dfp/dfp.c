@@ -52,7 +52,7 @@ static void make_groups(struct making *m, const struct variant *v)
         p->mapped = d->items && dfp_map_items(d, g, &p->map);
         if (p->mapped) p->way.vector = d->vector = p->map.ivar[p->map.n - 1], p->way.tile = p->map.tile;
         if (d->items || d->lanes == 1 || !dfp_points_fit(d, g)) continue;
-        p->way.tile = dfp_block_ivar(d, g, p->step);
+        p->way.tile = dfp_block_ivar(d, g, p->step, &p->reads);
         p->blocks = p->way.tile >= 0;
         p->way.points = d->lanes;
         if (p->blocks) continue;
@@ -204,11 +204,12 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     if (p->way.vector >= 0) unit[p->way.vector] = d->lanes == 1 ? LONG_LOOP : d->lanes * (tiled ? 1 : p->way.points);
     if (tiled) unit[p->way.tile] = p->blocks ? p->way.points : 0;
     if (p->way.across >= 0) unit[p->way.across] = 0;
+    const bool by_reads = p->blocks && p->reads; /* of vectors that lie far apart, each goes on where it ended */
     const struct print_division by = {
         .ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops, /* copies are limited by memory */
         .least = task_ns * d->lanes,
-        .last = p->blocks ? -1 : p->way.vector,
-        .step = p->blocks ? p->step : NULL,      /* of vectors that lie far apart, each goes on where it ended */
+        .last = by_reads ? -1 : p->way.vector,
+        .step = by_reads ? p->step : NULL,
         .single = d->items && p->way.vector < 0, /* no loops around barriers that a device may not compute */
         .unit = unit,
     };

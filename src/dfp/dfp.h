@@ -64,8 +64,8 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
 bool dfp_packable(const struct dfp *d, int tensor, int32_t first); /* of a read's tensor */
 /* The index variable along which those reads are contiguous that are not along the vector index variable. Blocks of
  * both index variables are transposed in registers. -1: there is none. step: the bytes that those reads move in a step
- * of each index variable. */
-int dfp_block_ivar(struct dfp *d, const struct print_group *g, double *step);
+ * of each index variable. *out_reads: the vectors that a block reads are farther apart than those that it stores. */
+int dfp_block_ivar(struct dfp *d, const struct print_group *g, double *step, bool *out_reads);
 /* The index variable of a register tile: one with a window in a reduction of the group, or the vector index variable
  * itself. *out_points: the most points of a tile. -1: there is none. */
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points);

@@ -7,8 +7,9 @@
 struct group_plan {
     struct dfp_way way;
     bool blocks;                  /* of vector and tile, transposed in registers */
-    double step[LOOPS_MAX_IVARS]; /* of blocks: the bytes that the reads move in a step of each index variable */
-    bool mapped;                  /* to work items, by `map` */
+    double step[LOOPS_MAX_IVARS]; /* of dfp_block_ivar, as is the next */
+    bool reads;
+    bool mapped; /* to work items, by `map` */
     struct dfp_map map;
     int64_t low, high; /* range of the tile's index variable without borders: sizes */
     double cost;       /* in vector operations */

@@ -41,8 +41,13 @@ static int64_t values(const struct traffic *t, int ivar)
 static int64_t elements(const struct traffic *t, int32_t index, int64_t size)
 {
     struct affine a;
-    if (!ex_affine(t->d->loops, index, &a)) return size;
     double product = 1, extent = 1;
+    if (!ex_affine(t->d->loops, index, &a)) { /* data, anywhere */
+        const uint64_t ivars = ex_ivars(t->d->loops, index);
+        for (int i = 0; i < t->d->loops->ivars.n; i++)
+            if (ivars >> i & 1) product *= (double)values(t, i);
+        return (int64_t)MIN(product, (double)size);
+    }
     for (int i = 0; i < a.n; i++) {
         const double n = (double)values(t, a.ivar[i]);
         product *= n;

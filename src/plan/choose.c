@@ -236,7 +236,7 @@ static const struct loops *pack_source(struct plan *p, const struct loops *loops
     if (!w || w->opaque || w->program != PROGRAM_PREPARE || program != PROGRAM_PREPARE) return loops;
     if (s->root != s->t || s->parts || w->kernel.npack || w->loops->stmts.n != 1) return loops;
     if (expr_ops(w->loops, w->loops->stmts.at[0].value) > SCALING) return loops;
-    const struct loops *inlined = plan_inlined(p, loops, 0, w->loops);
+    const struct loops *inlined = plan_inlined(p, loops, 0, w->loops, false);
     if (!inlined) return loops;
     w->dead = true;
     return inlined;

@@ -41,9 +41,7 @@ static bool outside_survives(const struct forwarding *c, const struct ex *read, 
     return numbers && a == b;
 }
 
-/* The index variables of an index that is written in mixed radix, 6*A+2*B+C, lowest first. False: it has another form,
- * or does not cover all of `size`. A plain variable is one digit. */
-static bool radix_of(const struct loops *loops, int32_t index, int64_t size, struct affine *out)
+bool plan_radix(const struct loops *loops, int32_t index, int64_t size, struct affine *out)
 {
     if (!ex_affine(loops, index, out) || out->c) return false;
     for (int i = 1; i < out->n; i++)
@@ -71,7 +69,7 @@ static int32_t forwarded_read(void *user, struct loops *to, const struct ex *rea
     int d = 0;
     for (int32_t w = c->stmt->index; w && d < nindex; w = m->ex.at[w].next, d++) {
         struct affine f;
-        if (m->ex.at[w].kind == EX_INT || !radix_of(m, w, m->tensors.at[c->stmt->out[0]].shape[d], &f)) continue;
+        if (m->ex.at[w].kind == EX_INT || !plan_radix(m, w, m->tensors.at[c->stmt->out[0]].shape[d], &f)) continue;
         for (int k = 0; k < f.n; k++) {
             int32_t digit = ex_binary(to, EX_FLOOR, index[d], ex_int(to, f.coef[k]));
             if (k < f.n - 1) digit = ex_binary(to, EX_MOD, digit, ex_int(to, m->ivars.at[f.ivar[k]].size));
@@ -109,27 +107,26 @@ static int count_non_affine(const struct loops *loops)
     return n;
 }
 
-/* Does each index have its own digits, so that the indices determine the index variables? */
-static bool invertible_write(const struct loops *loops, const struct loops_stmt *s)
+bool plan_digits(const struct loops *loops, int t, int32_t index, uint64_t *out_ivars)
 {
-    uint64_t seen = 0;
     int d = 0;
-    for (int32_t i = s->index; i; i = loops->ex.at[i].next, d++) {
+    *out_ivars = 0;
+    for (int32_t i = index; i; i = loops->ex.at[i].next, d++) {
         struct affine f;
-        if (loops->ex.at[i].kind == EX_INT) continue;
-        if (!radix_of(loops, i, loops->tensors.at[s->out[0]].shape[d], &f)) return false;
+        if (!plan_radix(loops, i, loops->tensors.at[t].shape[d], &f)) return false;
         for (int k = 0; k < f.n; k++) {
-            if (seen >> f.ivar[k] & 1) return false;
-            seen |= UINT64_C(1) << f.ivar[k];
+            if (*out_ivars >> f.ivar[k] & 1) return false;
+            *out_ivars |= UINT64_C(1) << f.ivar[k];
         }
     }
     return true;
 }
 
-const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t, const struct loops *m)
+const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t, const struct loops *m, bool gathers)
 {
+    uint64_t digits;
     if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step ||
-        !invertible_write(m, &m->stmts.at[0]))
+        !plan_digits(m, m->stmts.at[0].out[0], m->stmts.at[0].index, &digits))
         return NULL;
     if (rewrite_has_reduction(m, m->stmts.at[0].value)) return NULL;
     struct forwarding c = {.p = p, .from = from, .view = m, .stmt = &m->stmts.at[0], .tensor = t};
@@ -146,7 +143,7 @@ const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t
     if (c.failed) return NULL;
     to = rewrite_sweep(rewrite_narrow(rewrite_split_ivars(to)));
     bool map = from->stmts.n == 1 && !rewrite_has_reduction(from, from->stmts.at[0].value);
-    if (count_non_affine(to) > count_non_affine(from) &&
+    if (!gathers && count_non_affine(to) > count_non_affine(from) &&
         !(map && plan_allocation(p, from->tensors.at[t].user)->readers == 1))
         return NULL;
     return to;
@@ -178,7 +175,7 @@ static void forward_unit(struct plan *p, struct unit *u)
         struct allocation *s = plan_allocation(p, lt->user);
         if (s->writers != 1 || !s->writer->view || s->writer->dead || s->writer == u) continue;
         if (!source_at_hand(p, u, s->writer)) continue;
-        const struct loops *loops = plan_inlined(p, u->loops, t, s->writer->loops);
+        const struct loops *loops = plan_inlined(p, u->loops, t, s->writer->loops, false);
         if (!loops) continue;
         u->loops = loops;
         t = -1; /* the tensors were renumbered */

@@ -162,27 +162,6 @@ static bool absorb_up(struct plan *p, struct unit *u, const int *place)
 
 /* -- down */
 
-struct inlining {
-    const struct loops *map;
-    int tensor;
-    int *map_tensor;
-    const struct loops_stmt *stmt;
-};
-
-static int32_t inline_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
-                           int32_t outside)
-{
-    struct inlining *c = user;
-    (void)outside;
-    if (read->tensor != c->tensor) return 0;
-    int32_t ivar[LOOPS_MAX_IVARS] = {0};
-    int d = 0;
-    for (int32_t w = c->stmt->index; w && d < nindex; w = c->map->ex.at[w].next, d++)
-        if (c->map->ex.at[w].kind == EX_IVAR) ivar[c->map->ex.at[w].tensor] = index[d];
-    struct rewrite r = {.to = to, .from = c->map, .ivar = ivar, .tensor = c->map_tensor};
-    return rewrite_ex(&r, c->stmt->value);
-}
-
 static int count_reading_stmts(const struct loops *loops, int tensor)
 {
     int n = 0;
@@ -190,52 +169,40 @@ static int count_reading_stmts(const struct loops *loops, int tensor)
     return n;
 }
 
-/* Computes the element-wise unit that makes tensor t inside of u, which reads each element of t once. */
+struct typed {
+    const struct loops *loops;
+    int dtype;
+    bool other; /* some value has another type; those of indices do not count */
+};
+
+static void see_value(void *user, int32_t node, double times)
+{
+    struct typed *w = user;
+    const struct ex *e = &w->loops->ex.at[node];
+    (void)times;
+    if (e->kind == EX_READ && w->loops->tensors.at[e->tensor].dtype != w->dtype) w->other = true;
+}
+
+/* Computes the element-wise unit that makes tensor t inside of u, which reads each element of t once. All is in one
+ * data type, because rounding in between would be lost. */
 static const struct loops *inline_map(struct plan *p, const struct unit *u, int t, const struct unit *map)
 {
     const struct loops *from = u->loops, *m = map->loops;
+    const struct loops_stmt *writer = &m->stmts.at[0];
     if (count_reading_stmts(from, t) != 1) return NULL;
     int reader = 0;
     while (!rewrite_reads(from, from->stmts.at[reader].value, t)) reader++;
     struct reading r = {.loops = from, .tensor = t, .same = true};
     ex_walk(from, from->stmts.at[reader].value, reading_visit, &r);
-    uint64_t seen = 0;
-    for (int32_t i = r.index; i; i = from->ex.at[i].next) {
-        if (from->ex.at[i].kind == EX_INT) continue;
-        if (from->ex.at[i].kind != EX_IVAR || seen >> from->ex.at[i].tensor & 1) return NULL;
-        seen |= UINT64_C(1) << from->ex.at[i].tensor;
-    }
-    if (!r.same || !plan_covers(from, t, r.index)) return NULL;
-    uint64_t loops_over = stmt_ivars(from, &from->stmts.at[reader]);
+    uint64_t read, loops_over = stmt_ivars(from, &from->stmts.at[reader]);
+    if (!r.same || !plan_digits(from, t, r.index, &read)) return NULL;
     for (int32_t k = 1; k < from->ex.n; k++)
         if (from->ex.at[k].kind == EX_RED && rewrite_reads(from, k, t)) loops_over |= from->ex.at[k].u.bound;
-    if (seen != loops_over || m->tensors.at[m->stmts.at[0].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
-    /* all in one data type, because rounding in between would be lost */
-    for (int i = 0; i < m->tensors.n; i++)
-        if (m->tensors.at[i].role == LOOPS_INPUT && m->tensors.at[i].dtype != from->tensors.at[t].dtype) return NULL;
-    if (from->tensors.at[from->stmts.at[reader].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
-    struct inlining c = {.map = m, .tensor = t, .stmt = &m->stmts.at[0]};
-    struct loops *to = loops_create(p->scratch, from->name);
-    int32_t ivar[LOOPS_MAX_IVARS];
-    int *tensor = NEW_ARRAY(p->scratch, int, from->tensors.n + 1);
-    rewrite_ivars(to, from, ivar);
-    for (int i = 0; i < from->tensors.n; i++) tensor[i] = i == t ? -1 : rewrite_tensor(to, from, i);
-    c.map_tensor = NEW_ARRAY(p->scratch, int, m->tensors.n + 1);
-    for (int i = 0; i < m->tensors.n; i++)
-        c.map_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
-    rewrite_stmts(
-        &(struct rewrite){.to = to, .from = from, .ivar = ivar, .tensor = tensor, .read = inline_read, .user = &c});
-    return rewrite_sweep(to);
-}
-
-static bool plain_map(const struct unit *u)
-{
-    if (!is_map(u)) return false;
-    for (int32_t i = u->loops->stmts.at[0].index; i; i = u->loops->ex.at[i].next) {
-        int kind = u->loops->ex.at[i].kind;
-        if (kind != EX_IVAR && kind != EX_INT) return false;
-    }
-    return true;
+    struct typed types = {.loops = m, .dtype = from->tensors.at[t].dtype};
+    ex_walk_times(m, writer->value, 1, see_value, &types);
+    if (read != loops_over || types.other || m->tensors.at[writer->out[0]].dtype != types.dtype) return NULL;
+    if (from->tensors.at[from->stmts.at[reader].out[0]].dtype != types.dtype) return NULL;
+    return plan_inlined(p, from, t, m, true);
 }
 
 static void absorb_down(struct plan *p, struct unit *u)
@@ -247,9 +214,7 @@ static void absorb_down(struct plan *p, struct unit *u)
         struct unit *map = s->writer;
         if (s->writers != 1 || s->readers != 1 || s->output || map->dead || map == u || map->program != u->program)
             continue;
-        if (!plain_map(map) || !writes_all(map->loops, &map->loops->stmts.at[0], map->loops->stmts.at[0].out[0]))
-            continue;
-        const struct loops *loops = inline_map(p, u, t, map);
+        const struct loops *loops = is_map(map) ? inline_map(p, u, t, map) : NULL;
         if (!loops) continue;
         u->loops = loops;
         u->label = plan_join_labels(p, map->label, u->label);

@@ -200,8 +200,15 @@ bool plan_is_product(const struct loops *loops, int32_t value);
  * is left of the loops. `like` has their program, layer and label. */
 const struct loops *plan_hoist(struct plan *p, const struct loops *loops, const struct unit *like, int *at);
 /* forward_views.c: the loops in which the statement that writes tensor `t` replaces reads of it. NULL: that does not
- * pay, or is impossible. */
-const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t, const struct loops *writer);
+ * pay, or is impossible. gathers: indices that are not affine may become more. */
+const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t, const struct loops *writer,
+                                 bool gathers);
+/* The index variables of an index that is written in mixed radix, 6*A+2*B+C, lowest first. False: it has another form,
+ * or does not cover all of `size`. A plain variable is one digit. */
+bool plan_radix(const struct loops *loops, int32_t index, int64_t size, struct affine *out);
+/* Does an index list have each of these index variables as one digit, so that it determines them? Returns those that it
+ * has. False: some dimension is not covered. */
+bool plan_digits(const struct loops *loops, int t, int32_t index, uint64_t *out_ivars);
 int64_t plan_block_rows(const struct sol_tensor *t); /* split_reduction.c: of pixels that make a part; 0: it has none */
 void unit_memory(struct plan *p, struct unit *u);    /* sets u->memory from the layouts */
 /* choose.c: how loops in memory are computed; equal ones are emitted once. */

@@ -84,6 +84,9 @@ bool expr_seconds(enum sol_dtype dtype, int64_t step);
 /* The offset of an index list as an affine form of index variables, the sum of stride times index, if it is affine. */
 bool expr_affine_offset(const struct loops *loops, const struct memory *m, int tensor, int32_t first,
                         struct affine *out);
+/* The elements between what neighbouring values of an index variable access. Indices without it may be data.
+ * INT64_MAX: unknown. */
+int64_t expr_step(const struct loops *loops, const struct memory *m, int tensor, int32_t first, int ivar);
 void expr_strides(const struct loops *loops, const struct memory *m, int tensor, int64_t *out_stride);
 
 /* condition.c; print_condition is in kernel.h */

@@ -59,6 +59,21 @@ bool expr_affine_offset(const struct loops *loops, const struct memory *m, int t
     return fits && out->c != SIZE_BAD;
 }
 
+int64_t expr_step(const struct loops *loops, const struct memory *m, int tensor, int32_t first, int ivar)
+{
+    int64_t stride[SOL_MAX_DIMS], step = 0;
+    int d = 0;
+    expr_strides(loops, m, tensor, stride);
+    for (int32_t i = first; i; i = loops->ex.at[i].next, d++) {
+        struct affine a;
+        if (!(ex_ivars(loops, i) >> ivar & 1)) continue;
+        if (!ex_affine(loops, i, &a)) return INT64_MAX;
+        for (int k = 0; k < a.n; k++)
+            if (a.ivar[k] == ivar) step = size_add(step, size_mul(a.coef[k], stride[d]));
+    }
+    return step;
+}
+
 void expr_fold(const struct print_expr *p, struct affine *a)
 {
     if (!p->ivars) return;
