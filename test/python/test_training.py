@@ -1113,6 +1113,24 @@ def test_memory_is_given_back():
     assert kept[1]() is None
 
 
+class SavesOutside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, x):
+        with torch.autograd.graph.save_on_cpu():
+            y = self.a(x).relu()
+        return y + torch.utils.checkpoint.checkpoint(self.a, y, use_reentrant=False)
+
+
+def test_hooks_on_saved_tensors_in_a_model(capfd):
+    """Those that the model sets are not called, which the log says with the line; those of a checkpoint need no word."""
+    check_step(SavesOutside(), [torch.randn(3, 4)])
+    said = [line for line in capfd.readouterr().err.splitlines() if "not called" in line]
+    assert said and all("save_on_cpu (test_training.py:" in line for line in said)
+
+
 @pytest.mark.parametrize("shape", [(7, 33, 61, 59), (16, 64, 56, 56), (70000, 5), (3, 4, 40000)], ids=str)
 def test_statistics_far_from_zero(shape):
     """Long reductions are computed in parts: mean and variance are as accurate as PyTorch's even if the mean is 1000

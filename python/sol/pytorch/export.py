@@ -85,8 +85,8 @@ def _tracing(gradients: bool) -> Iterator[None]:
     distribution = torch.distributions.Distribution
     validate = distribution._validate_args
     unseen = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
-    seen = contextlib.nullcontext() if gradients else enabled.watched()
-    with torch.set_grad_enabled(gradients), seen, own, unseen, data(recorder), warnings.catch_warnings():
+    seen = _hooks_named() if gradients else enabled.watched()
+    with torch.set_grad_enabled(gradients), own, unseen, seen, data(recorder), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
         distribution._validate_args = False
@@ -102,6 +102,26 @@ def _tracing(gradients: bool) -> Iterator[None]:
             distribution._validate_args = validate
             torch.nn.Module.to = _plain_to  # type: ignore[method-assign]
             torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextlib.contextmanager
+def _hooks_named() -> Iterator[None]:
+    """Names hooks on saved tensors that a model sets in its forward: they would see nothing. Those of checkpoints only save memory."""
+    hooks: Any = torch.autograd.graph.saved_tensors_hooks
+    enter, thread = hooks.__enter__, threading.get_ident()
+
+    def named(self: Any) -> Any:
+        if threading.get_ident() == thread and type(self).__module__ != "torch.utils.checkpoint":
+            line = user_line()
+            at = f" ({line})" if line else ""
+            log.warn(f"{type(self).__name__}{at}: not called: SOL keeps what backward needs in memory of its own")
+        return enter(self)
+
+    hooks.__enter__ = named
+    try:
+        yield
+    finally:
+        hooks.__enter__ = enter
 
 
 _plain_to = torch.nn.Module.to
