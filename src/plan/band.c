@@ -26,6 +26,8 @@
 #define DEEP_ROWS 0.06     /* contractions by this one: 0.05 to 0.16 on Zen 5 */
 #define FEW_PIXELS 6       /* in a row of fewer, contractions wait for their weights, which each row reads: */
 #define FEW_PENALTY 0.5    /* conv1d, whose rows are one pixel, took 3.4 times as long on an Intel Xeon */
+#define SHORT_RUN 256      /* bytes; what lies in shorter runs, far apart, is not prefetched: */
+#define RUN_NS 8.0         /* the first line of each, measured on Zen 4 */
 #define GAIN 0.02          /* of the time of the kernels that must be saved */
 #define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */
 
@@ -268,6 +270,40 @@ static double penalty(enum band_kind kind, const struct stage *st)
     return rows + FEW_PENALTY * ((double)FEW_PIXELS / (double)MAX(st->pixels, 1) - 1);
 }
 
+/* The bytes of a slice's tensor that lie side by side, and how many such runs it has. */
+static int64_t run_bytes(const struct loops_tensor *t, const struct memory *m, double *out_runs)
+{
+    int64_t run = 1;
+    bool longer = true;
+    *out_runs = 1;
+    while (longer) {
+        longer = false;
+        for (int d = 0; d < t->ndim && !longer; d++) {
+            longer = size_hint(m->stride[d]) == run && size_hint(t->shape[d]) > 1;
+            if (longer) run *= size_hint(t->shape[d]);
+        }
+    }
+    for (int d = 0; d < t->ndim; d++) *out_runs *= (double)MAX(size_hint(t->shape[d]), 1);
+    *out_runs /= (double)run;
+    return run * dtype_def((enum sol_dtype)t->dtype)->bytes;
+}
+
+/* The time that a stage waits for what it reads or writes in memory row by row, in short runs. The unit by itself walks
+ * along memory. */
+static double waits(struct plan *p, const struct chain *c, const struct stage *st)
+{
+    double n = 0, runs;
+    for (int i = 0; i < st->slice->tensors.n; i++) {
+        const struct loops_tensor *t = &st->slice->tensors.at[i];
+        if (!t->user || i == st->in || i == st->out || !st->op[i].coef) continue;
+        const struct allocation *s = plan_allocation(p, t->user);
+        const double bytes = (double)size_hint(s->elements) * dtype_def(s->t->dtype)->bytes;
+        const int64_t run = run_bytes(t, &st->memory[i], &runs);
+        if (run < SHORT_RUN && runs > 1 && bytes > (double)p->target->l2 * p->target->cores) n += runs;
+    }
+    return n * RUN_NS * (double)MAX(size_hint(st->rows) * size_hint(c->images), 1) / p->target->cores;
+}
+
 static sol_status estimate(struct plan *p, struct chain *c)
 {
     double stored = 0;
@@ -279,7 +315,7 @@ static sol_status estimate(struct plan *p, struct chain *c)
         TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->anchor, st->u, &st->apart));
         const double cost = st->apart->kernel.cost;
         c->kernels += cost;
-        c->cost += cost * (1 + penalty(c->kind, st));
+        c->cost += cost * (1 + penalty(c->kind, st)) + waits(p, c, st);
         c->all_rows |= st->apart->candidate[st->apart->chosen].solver->all_rows;
         if (st->out < 0) continue;
         stored += traffic(p, plan_allocation(p, st->u->loops->tensors.at[st->out].user), st->stored);
