@@ -1,5 +1,6 @@
 /* Forwards views: where `y[L] = x[f(L)]`, a reader of y reads x at f of its own indices instead. A slice, a transpose,
- * a broadcast, a reshape or a channel shuffle then is only an index, and mixed-radix splits keep it affine. */
+ * a broadcast, a reshape or a channel shuffle then is only an index, and mixed-radix splits keep it affine. They do so
+ * for other units with such indices, too. */
 #include "plan/plan.h"
 
 struct forwarding {
@@ -202,10 +203,21 @@ static void drop_unread(struct plan *p)
     }
 }
 
+/* Splits the index variables of a unit whose own indices are quotients and remainders, such as im2col's columns. */
+static void split_unit(struct unit *u)
+{
+    const int before = count_non_affine(u->loops);
+    if (!before) return;
+    const struct loops *split = rewrite_split_ivars(u->loops);
+    if (split != u->loops && count_non_affine(split = rewrite_sweep(rewrite_narrow(split))) < before) u->loops = split;
+}
+
 sol_status plan_forward_views(struct plan *p)
 {
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->opaque) forward_unit(p, p->units.at[i]);
     drop_unread(p);
+    for (int i = 0; i < p->units.n; i++)
+        if (!p->units.at[i]->opaque && !p->units.at[i]->dead) split_unit(p->units.at[i]);
     return ctx_check(p->ctx);
 }
