@@ -4,6 +4,8 @@ networks of SOL. A frontend makes what runs them: its attribute `_sol`."""
 from __future__ import annotations
 
 import copy
+import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +17,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras.src.backend.common.keras_tensor import KerasTensor  # noqa: E402
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # noqa: E402
+from keras.src.saving import object_registration  # noqa: E402
 
 from sol import _core, log  # noqa: E402
 from sol.inputs import Input as Described  # noqa: E402
@@ -182,6 +185,11 @@ class Face:
         return self._sol_attach(copy.deepcopy(plain(self), memo))
 
 
+_STEPS = (
+    "train_function",
+    "test_function",
+    "predict_function",
+)  # what Keras has compiled of the original for `fit`, ..
 _MEMBERS = ("call", "setWeights", "export", "__reduce__", "__deepcopy__")
 
 
@@ -207,7 +215,10 @@ def class_of(cls: type, members: dict[str, Any]) -> type:
     """A class of the same name, so that files that Keras saves name the user's class."""
     if any(cls.__dict__.get(k) is v for k, v in members.items()):  # clone_model has made it of an optimized one
         cls = original(cls)
-    return type(cls.__name__, (cls,), {**members, "__module__": cls.__module__, "__qualname__": cls.__qualname__})
+    new = type(cls.__name__, (cls,), {**members, "__module__": cls.__module__, "__qualname__": cls.__qualname__})
+    if cls in object_registration.GLOBAL_CUSTOM_NAMES:  # by `register_keras_serializable`
+        object_registration.GLOBAL_CUSTOM_NAMES[new] = object_registration.GLOBAL_CUSTOM_NAMES[cls]
+    return new
 
 
 def is_optimized(model: Any) -> bool:
@@ -227,4 +238,27 @@ def attach(model: Any, frontend: Callable[[Any], Any], members: dict[str, Any]) 
     own = {k: vars(Face)[k] for k in _MEMBERS if k != "export" or hasattr(model, k)}  # layers have none
     new: Any = object.__new__(class_of(type(model), {**own, "_sol_attach": staticmethod(frontend), **members}))
     new.__dict__.update(model.__dict__)
+    new.__dict__.update({name: None for name in _STEPS if name in new.__dict__})
+    if not model.built:
+        _build_both(model, new)
     return new
+
+
+def _build_both(model: Any, new: Any) -> None:
+    """Makes `build` of a model or of one of its optimized ones build all: Keras's function in `__dict__` builds the original alone."""
+    build = model.build
+    others: list[weakref.ref[Any]] | None = getattr(build, "sol_others", None)
+    if others is None:
+        others = []
+
+        @functools.wraps(build)
+        def together(*args: Any, **kwargs: Any) -> None:
+            before = dict(vars(model))
+            build(*args, **kwargs)
+            made = {k: v for k, v in vars(model).items() if k not in before or before[k] is not v}
+            for other in others:
+                getattr(other(), "__dict__", {}).update(made)
+
+        together.sol_others = others  # type: ignore[attr-defined]
+        model.__dict__["build"] = new.__dict__["build"] = together
+    others.append(weakref.ref(new))

@@ -1,5 +1,6 @@
 """What users of Keras do besides `fit`, on an optimized model beside a plain one; and mistakes, each with one message."""
 
+import copy
 import gc
 import subprocess
 import sys
@@ -153,6 +154,75 @@ def test_weights_and_clones():
     clone.set_weights(s.get_weights())
     same(clone(X), other(X))
     same(sol.optimize(clone)(X), other(X))
+
+
+@keras.saving.register_keras_serializable(package="mine")
+class Registered(keras.Model):
+    """A class that files name by what it is registered as."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.d = L.Dense(2)
+
+    def call(self, x):
+        return self.d(x)
+
+
+def test_files_of_a_registered_class(tmp_path):
+    """Also where the optimized model is a part of another one, or a copy."""
+    s = sol.optimize(Registered())
+    i = L.Input((6,))
+    for n, m in enumerate((s, keras.Model(i, s(i)), copy.deepcopy(s))):
+        want = m(X)
+        m.save(tmp_path / f"{n}.keras")
+        loaded = keras.models.load_model(tmp_path / f"{n}.keras")
+        same(loaded(X), want)
+        assert keras.saving.get_registered_name(type(m)) == keras.saving.get_registered_name(type(loaded))
+
+
+@keras.saving.register_keras_serializable(package="mine")
+class Built(keras.Model):
+    """Makes its weights in `build`."""
+
+    def build(self, shape):
+        self.w, self.d = self.add_weight(shape=(shape[-1], 2)), L.Dense(2)
+        self.d.build(shape)
+
+    def call(self, x):
+        return x @ self.w + self.d(x)
+
+
+@pytest.mark.parametrize("first", ["optimized", "original"])
+@pytest.mark.parametrize("make", [Built, Registered, lambda: keras.Sequential([L.Dense(3), L.Dense(2)])])
+def test_a_model_that_is_built_later(make, first, tmp_path):
+    """The model and the optimized one are built together, whichever is called first."""
+    m = make()
+    s, again = sol.optimize(m), sol.optimize(m)
+    (m if first == "original" else s)(X)
+    assert all(o.built and [id(v) for v in o.weights] == [id(v) for v in m.weights] for o in (s, again))
+    same(s(X), m(X))
+    same(again(X), m(X))
+    s.compile("sgd", "mse")
+    s.fit(X, Y, verbose=0)
+    same(s(X), m(X))
+    s.save(tmp_path / "m.keras")
+    same(keras.models.load_model(tmp_path / "m.keras")(X), m(X))
+
+
+def test_a_model_that_was_trained_before():
+    """What Keras compiled of the original runs the original."""
+    m = net()
+    m.compile("sgd", "mse")
+    m.fit(X, Y, verbose=0)
+    m.evaluate(X, Y, verbose=0)
+    m.predict(X, verbose=0)
+    s = sol.optimize(m)
+    assert not s.jit_compile
+    for use in (lambda: s.predict(X, verbose=0), lambda: s.evaluate(X, Y, verbose=0), lambda: s.fit(X, Y, verbose=0)):
+        s._sol.last = None
+        use()
+        assert s._sol.last is not None
+    same(s(X), m(X))
 
 
 def test_an_exported_model_needs_no_sol(tmp_path):

@@ -56,6 +56,8 @@ def attach(model: Any) -> Any:
         own = type(model).__call__ is not keras.layers.Layer.__call__
         new = keras_face.attach(model, attach, {} if own else {"__call__": _call_again})
         new.__dict__["supports_jit"] = False  # Keras then says that it does without XLA
+        if "_jit_compile" in new.__dict__:
+            new.__dict__["_jit_compile"] = None  # to be found out again
         calls = Calls(keras_face.network_of(new), name, lambda: [v.value for v in new.trainable_variables])
         calls.open, calls.attributes.owners = _open_inputs(model), new._flatten_layers
         calls.shown = lambda made: made[0]
