@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from sol import _core, forms
 from sol.parsed import REAL, Param, Problem, rejection
@@ -282,9 +283,87 @@ class Reader:
         return np.array(len(o.inputs[0].shape), "int32")
 
     def _op_IdentityN(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
-        if self.gradient and not _is_own_gradient(o):
-            raise Rejected("a gradient of its own (tf.custom_gradient), which SOL would not use")
-        return self._operands(o, env)
+        operands = self._operands(o, env)
+        return operands if not self.gradient or _is_own_gradient(o) else self._grafted(o, operands, env, variables)
+
+    def _grafted(self, o: Any, operands: list[Any], env: dict[Any, Any], variables: dict[Any, Any]) -> list[Any]:
+        """A tf.custom_gradient, whose gradient is read as a graph of its own. Several results are parts of one tensor, so that it has the
+        gradients of all."""
+        results = [
+            k
+            for k, (x, t) in enumerate(zip(operands, o.outputs, strict=True))
+            if isinstance(x, Value) and x.dtype in REAL and (t.consumers() or any(t is u for u in o.graph.outputs))
+        ]
+        if not results:
+            return operands
+        here, parts = (self.b.name, self.b.where), [operands[k] for k in results]
+        dtype = "f64" if any(p.dtype == "f64" for p in parts) else parts[0].dtype
+        whole = parts[0]
+        if len(parts) > 1:
+            flat = [self.b.cast(self.b.reshape(p, [p.size]), dtype) for p in parts]
+            whole = self.b.layer("Concat", *flat, axis=0)
+        whole = self.b.layer("stop", whole)
+        marker = self.b.layer("Expand", self.b.scalar(0, dtype), shape=list(whole.shape))
+        given = [self._zeros(x) for x in operands]
+        for k, mark in zip(results, self._pieces(marker, parts), strict=True):
+            given[k] = mark
+        found = self._gradients(o, given, env, variables)
+        self.b.name, self.b.where = here
+        for x, d in zip(operands, found, strict=True):
+            if d is not None and isinstance(x, Value) and x.dtype in REAL:
+                whole = self.b.layer("Graft", whole, marker, x, self.b.value(d))
+        return [dict(zip(results, self._pieces(whole, parts), strict=True)).get(k, x) for k, x in enumerate(operands)]
+
+    def _pieces(self, whole: Value, like: Sequence[Value]) -> list[Value]:
+        """The parts of a tensor, in order, of which each is shaped like one of these."""
+        if len(like) == 1:
+            return [whole]
+        made, start = [], 0
+        for p in like:
+            piece = self.b.layer("Slice", whole, axes=[0], start=[start], end=[start + p.size], step=[1])
+            made.append(self.b.cast(self.b.reshape(piece, p.shape), p.dtype))
+            start = start + p.size
+        return made
+
+    def _zeros(self, x: Any) -> Any:
+        """The gradient of what nothing is computed from."""
+        if not isinstance(x, Value):
+            return np.zeros(np.shape(x), getattr(x, "dtype", None))
+        return self.b.layer("Expand", self.b.scalar(0, x.dtype), shape=list(x.shape))
+
+    def _gradients(self, o: Any, given: list[Any], env: dict[Any, Any], variables: dict[Any, Any]) -> list[Any]:
+        """The gradients of an operation's inputs, of those of its outputs, by the function that the user gave."""
+        function = tf_ops.gradient_registry.lookup(o.get_attr("_gradient_op_type").decode())
+        with o.graph.as_default():
+            graph = FuncGraph("gradient")
+        with graph.as_default():
+            marks = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in o.outputs]
+            try:
+                made = function(o, *marks)
+            except Exception as e:
+                raise Rejected(f"a gradient of its own (tf.custom_gradient), which cannot be read: {e}") from e
+            made = [None if d is None else tf.convert_to_tensor(d) for d in made]
+        known = {id(v.handle): v for v in (*self.concrete.graph.variables, *graph.variables)}
+        own_env: dict[Any, Any] = {mark.ref(): d for mark, d in zip(marks, given, strict=True)}
+        own_variables: dict[Any, Any] = {}
+        for outer, inner in graph.captures:
+            if outer.dtype == tf.resource:
+                own_variables[inner.ref()] = variables.get(outer.ref()) or known.get(id(outer))
+            elif hasattr(outer, "numpy"):
+                own_env[inner.ref()] = outer.numpy()
+            elif outer.ref() in env:
+                own_env[inner.ref()] = env[outer.ref()]
+        for t in made:
+            if t is not None and t.graph is not graph:
+                own_env[t.ref()] = env.get(t.ref())
+        self.gradient = False  # nothing is differentiated twice
+        try:
+            self._walk(graph, own_env, own_variables)
+        finally:
+            self.gradient = True
+        if any(t is not None and own_env.get(t.ref()) is None for t in made):
+            raise _Missing
+        return [None if t is None else own_env[t.ref()] for t in made]
 
     def _op_SolLayer(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
         attrs = json.loads(o.get_attr("attributes"))
