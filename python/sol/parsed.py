@@ -164,16 +164,17 @@ class Problem(NamedTuple):
 
 
 def rejection(problems: Sequence[Problem]) -> _core.UnsupportedError:
-    """One error for all problems: each reason once, with its first location."""
+    """One error for all problems: each reason once, with its first location, and behind a semicolon what to do."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for p in problems:
         found = reasons.setdefault((p.what, p.why), [])
         if p.where not in found:
             found.append(p.where)
-    lines = [
-        f"{what}: {why} {places[0]}".rstrip() + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-        for (what, why), places in reasons.items()
-    ]
+    lines = []
+    for (what, why), places in reasons.items():
+        cause, _, advice = why.partition("; ")
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        lines.append(f"{what}: {cause} {places[0]}".rstrip() + more + (f"; {advice}" if advice else ""))
     what = "One thing in this model is" if len(lines) == 1 else f"{len(lines)} things in this model are"
     return _core.UnsupportedError(f"{what} not supported:\n  " + "\n  ".join(lines))
 

@@ -132,6 +132,41 @@ def test_losses_of_saturated_probabilities():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+class Endpoint(L.Layer):
+    """A speech model's loss as a layer, as in Keras's examples."""
+
+    def __init__(self, blank, **kwargs):
+        super().__init__(**kwargs)
+        self.blank = blank
+
+    def call(self, words, y):
+        n = keras.ops.sum(keras.ops.cast(words != 0, "int32"), axis=1)
+        steps = keras.ops.full([keras.ops.shape(y)[0]], keras.ops.shape(y)[1] - 1)
+        self.add_loss(keras.ops.mean(keras.ops.ctc_loss(words, y, n, steps, mask_index=self.blank)))
+        return y
+
+
+@pytest.mark.parametrize("blank", [0, 6])
+def test_ctc_loss_in_a_model(blank):
+    def make():
+        keras.utils.set_random_seed(1)
+        sounds, words = L.Input((None, 6)), L.Input((None,), dtype="int32")
+        return keras.Model([sounds, words], Endpoint(blank)(words, L.Dense(7)(L.GRU(4, return_sequences=True)(sounds))))
+
+    def run(m):
+        found = []
+        m.compile(keras.optimizers.SGD(0.1))
+        for n, t in ((6, 14), (4, 9)):  # one program for both
+            x, words = np.random.default_rng(n).normal(size=(n, t, 6)), np.random.default_rng(n).integers(1, 6, (n, 4))
+            words[0, 2:] = 0
+            found += m.fit([x, words], epochs=2, batch_size=4, shuffle=False, verbose=0).history["loss"]
+        return [*found, *m.get_weights()]
+
+    want, got = both(run, make)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_trainable_changes_between_steps():
     def run(m):
         found = []
@@ -438,30 +473,37 @@ def test_states_and_types_that_sol_does_not_know():
     rejected(
         on(L.IntegerLookup(vocabulary=[1, 2]), "int64"),
         ids,
-        r"LookupTableFindV2: SOL has no layer for it in integer_lookup",
+        r"LookupTableFindV2: a lookup table in integer_lookup.*; look up in front of the model",
     )
     rejected(
         on(L.StringLookup(vocabulary=["a"]), "string"),
         tf.constant([["a"]]),
-        "argument 0: data type string: not supported",
+        "argument 0: not supported: data type string; prepare strings in front of the model",
     )
     rejected(on(L.Hashing(4), "int64"), ids, "StringToHashBucketFast: data type string")
     for policy, dtype in (("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16")):
         keras.mixed_precision.set_global_policy(policy)
         try:
-            rejected(net, X, f"data type {dtype}")
+            rejected(net, X, rf"data type {dtype} \(test_users\.py:\d+\).*; use float32")
         finally:
             keras.mixed_precision.set_global_policy("float32")
-    with pytest.raises(sol.UnsupportedError, match=r"EagerPyFunc: SOL has no layer for it \(test_users\.py"):
+    with pytest.raises(sol.UnsupportedError, match=r"EagerPyFunc: Python code \(test_users\.py.*; use operators"):
         sol.optimize(lambda x: tf.py_function(lambda v: v * 2, [x], tf.float32), tf.ones([3]))
+
+
+def test_prints_are_left_out(capfd):
+    s = sol.optimize(tf.function(lambda x: (tf.print("the sum", tf.reduce_sum(x)), 2 * x)[1]))
+    same(s(tf.constant(X)), 2 * X)
+    err = capfd.readouterr().err
+    assert "the sum" not in err and "tf.print prints nothing (test_users.py:" in err
 
 
 def test_sparse_and_ragged_data():
     s = sol.optimize(net())
     s.compile("sgd", "mse")
-    with pytest.raises(sol.UnsupportedError, match="argument 0: a SparseTensor: not supported; convert it"):
+    with pytest.raises(sol.UnsupportedError, match="argument 0: not supported: a SparseTensor; convert it"):
         s.fit(tf.sparse.from_dense(X), Y, verbose=0)
-    with pytest.raises(sol.UnsupportedError, match="argument 0: a RaggedTensor: not supported; convert it"):
+    with pytest.raises(sol.UnsupportedError, match="argument 0: not supported: a RaggedTensor; convert it"):
         s(tf.ragged.constant([[1.0, 2.0], [3.0]]))
 
 

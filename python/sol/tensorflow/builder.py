@@ -14,6 +14,9 @@ from sol import _core, forms
 from sol.parsed import CORE, NUMPY
 from sol.rows import Rejected
 
+_INSTEAD = dict.fromkeys(("float16", "bfloat16"), "; use float32 (keras.config.set_dtype_policy('float32'))")
+_INSTEAD |= dict.fromkeys(("complex64", "complex128"), "; compute with real and imaginary parts")
+_INSTEAD["string"] = "; prepare strings in front of the model, in functions of tf.data"
 TYPE = {core: tf.as_dtype(name) for core, name in NUMPY.items()}
 
 
@@ -47,7 +50,7 @@ class Items:
 def core_type(dtype: Any) -> str:
     """SOL's name of a type of TensorFlow."""
     if dtype.name not in CORE or dtype == tf.float16:
-        raise Rejected(f"data type {dtype.name}")
+        raise Rejected(f"data type {dtype.name}{_INSTEAD.get(dtype.name, '')}")
     return CORE[dtype.name]
 
 

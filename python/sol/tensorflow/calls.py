@@ -18,6 +18,7 @@ from tensorflow.python.saved_model import save_context
 from sol import _core
 from sol.keras_face import Attributes, attach_logits
 
+from .builder import Rejected, core_type
 from .operation import Family, Wanted
 
 _SIMPLE = (bool, int, float, str, type(None))
@@ -109,7 +110,12 @@ class Calls:
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Family, list[Any]]:
         """The family for a call, and the call's tensors."""
         tree = (args, kwargs)
-        flat = [_tensor(i, v) for i, v in enumerate(tf.nest.flatten(tree))]
+        flat = []
+        for i, v in enumerate(tf.nest.flatten(tree)):
+            try:
+                flat.append(_tensor(v))
+            except Rejected as e:
+                raise _core.UnsupportedError(f"{self.name}: argument {i}: not supported: {e}") from None
         at = [i for i, v in enumerate(flat) if tf.is_tensor(v)]
         xs = [flat[i] for i in at]
         _check_place()
@@ -247,12 +253,12 @@ def _outline(tree: Any) -> Any:
     return (type(tree), tuple(map(_outline, tree))) if isinstance(tree, tuple | list) else None
 
 
-def _tensor(i: int, v: Any) -> Any:
+def _tensor(v: Any) -> Any:
     """A leaf of a call's arguments: a tensor, or a value that is part of the program."""
-    if isinstance(v, tf.RaggedTensor | tf.SparseTensor):
-        raise _core.UnsupportedError(
-            f"argument {i}: a {type(v).__name__}: not supported; convert it (to_tensor(), tf.sparse.to_dense)"
-        )
+    if isinstance(v, tf.RaggedTensor):
+        raise Rejected("a RaggedTensor; convert it (x.to_tensor())")
+    if isinstance(v, tf.SparseTensor):
+        raise Rejected("a SparseTensor; convert it (tf.sparse.to_dense(x))")
     if isinstance(v, _SIMPLE):
         return v
     if not tf.is_tensor(v):
@@ -261,8 +267,7 @@ def _tensor(i: int, v: Any) -> Any:
         v = tf.convert_to_tensor(v)
     if isinstance(v, tf.Variable):
         v = tf.convert_to_tensor(v)
-    if v.dtype == tf.string or v.dtype.is_complex or v.dtype.is_quantized:
-        raise _core.UnsupportedError(f"argument {i}: data type {v.dtype.name}: not supported")
+    core_type(v.dtype)
     return v
 
 

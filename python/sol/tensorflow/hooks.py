@@ -130,9 +130,36 @@ def _time_distributed(wrapper: Any, inputs: Any, training: Any = None, mask: Any
     return tf.reshape(y, tf.concat([tf.shape(x)[:2], tf.shape(y)[1:]], 0))
 
 
+# -- losses
+
+
+def _ctc_loss(
+    labels: Any,
+    logits: Any,
+    label_length: Any,
+    logit_length: Any,
+    logits_time_major: bool = True,
+    unique: Any = None,
+    blank_index: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """The losses of all sequences. None: TensorFlow's own function has to run, for sparse labels."""
+    logits = tf.convert_to_tensor(logits)
+    sparse, classes = isinstance(labels, tf.SparseTensor), logits.shape[-1]
+    if sparse or label_length is None or classes is None or logits.dtype not in (tf.float32, tf.float64):
+        return None
+    x = tf.nn.log_softmax(logits if logits_time_major else tf.transpose(logits, [1, 0, 2]))
+    given = [tf.cast(v, "int64") for v in (labels, logit_length, label_length)]
+    return layer("CTCLoss", [x, *given], [x.shape[1:2]], blank=(blank_index or 0) % classes)[0]
+
+
 # -- hooks
 
-_HOOKS = [(c, "inner_loop", _inner_loop) for c in _LAYERS] + [(layers.TimeDistributed, "call", _time_distributed)]
+_HOOKS = [
+    *((c, "inner_loop", _inner_loop) for c in _LAYERS),
+    (layers.TimeDistributed, "call", _time_distributed),
+    (tf.nn, "ctc_loss", _ctc_loss),
+]
 
 
 def _hook(own: Any, ours: Any, thread: int) -> Any:

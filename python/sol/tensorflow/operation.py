@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import weakref
@@ -190,7 +191,8 @@ class Family:
                 return tf.function(self.function, autograph=False).get_concrete_function(*specs)
         except Exception as e:
             if isinstance(e, tf.errors.OperatorNotAllowedInGraphError) or "ymbolic" in str(e):
-                where = f" {line_of(e)}".rstrip()
+                layer = re.search(r"when calling (\w+)\.call\(\)", str(e))
+                where = f" {line_of(e) or (f'in {layer[1]}' if layer else '')}".rstrip()
                 raise _core.UnsupportedError(
                     f"{self.name}: Python code of the model reads the value of a tensor, which only a call tells{where}: not supported; "
                     "use operators (tf.where, keras.ops.where), or optimize the layers around it"

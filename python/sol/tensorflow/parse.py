@@ -12,11 +12,12 @@ from typing import Any
 
 import keras
 import numpy as np
+import optree
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from sol import _core, forms
+from sol import _core, forms, log
 from sol.parsed import REAL, Param, Problem, rejection
 
 from .builder import TYPE, Builder, Items, Rejected, Value, core_type, sizes_in
@@ -26,10 +27,27 @@ from .outside import registered
 
 MOST_STEPS = 10_000  # of a loop
 BIG = 1024  # elements; larger constants are parameters instead of becoming code
-_LIBRARIES = tuple(os.path.dirname(str(m.__file__)) + os.sep for m in (tf, keras, _core))
+_LIBRARIES = tuple(os.path.dirname(str(m.__file__)) + os.sep for m in (tf, keras, optree, _core))
 _ASSIGN = {"AssignVariableOp": "", "AssignAddVariableOp": "add", "AssignSubVariableOp": "sub"}
 _OPTIONAL = Items([])  # what a branch keeps for TensorFlow's own gradient of it
-_NOTHING = ("Assert", "NoOp", "Placeholder", "PrintV2", "_EagerConst")
+_NOTHING = ("Assert", "NoOp", "Placeholder", "PrintV2", "StringFormat", "_EagerConst")
+_WHY = {  # what operators without a layer begin with
+    ("LookupTable",): "a lookup table; look up in front of the model, in functions of tf.data",
+    (
+        "Rng",
+        "Stateful",
+    ): "draws from a tf.random.Generator; use keras.random with a SeedGenerator, or tf.random.stateless_*",
+    ("EagerPyFunc", "PyFunc"): "Python code; use operators, or optimize the layers around it",
+    (
+        "Unique",
+        "Where",
+    ): "the size of its result depends on data; use tf.where with three arguments, or optimize the layers around it",
+    (
+        "Ragged",
+        "Sparse",
+    ): "a ragged or sparse tensor; use a tensor with zeros and a mask (to_tensor(), tf.sparse.to_dense)",
+    ("AsString", "String"): "a string; prepare strings in front of the model, in functions of tf.data",
+}
 
 
 class _Missing(Exception):
@@ -107,7 +125,7 @@ class Reader:
             try:
                 dtype = core_type(t.dtype)
             except Rejected as e:
-                raise _core.UnsupportedError(f"{self.name}: argument {i}: {e}: not supported") from None
+                raise _core.UnsupportedError(f"{self.name}: argument {i}: not supported: {e}") from None
             shape = [self._dim(i, d) if n is None else n for d, n in enumerate(t.shape.as_list())]
             env[t.ref()] = value = Value(self.graph.input(t.name.split(":")[0], dtype, shape))
             self.read.inputs.append(value)
@@ -207,6 +225,8 @@ class Reader:
         kind = o.type
         self.b.name, self.b.where = o.name, where(o)
         if kind in _NOTHING:
+            if kind == "PrintV2":
+                log.info(f"{self.name}: tf.print prints nothing {where(o)}")
             return None
         if kind == "Const":
             return self._constant(o) if o.outputs[0].dtype != tf.string else None
@@ -222,7 +242,7 @@ class Reader:
             return known
         row = ROWS.find(kind, registered)
         if row is None:
-            raise Rejected("SOL has no layer for it")
+            raise Rejected(_no_layer(kind))
         self.b.types = {id(a): core_type(t.dtype) for a, t in zip(args, o.inputs, strict=True) if sizes_in(a)}
         return row(self.b, o, *args)
 
@@ -230,7 +250,7 @@ class Reader:
         found = []
         for t in o.inputs:
             if t.dtype == tf.resource:
-                raise Rejected("SOL has no layer for it")
+                raise Rejected(_no_layer(o.type))
             if t.ref() not in env:
                 if t.dtype == tf.string or t.dtype == tf.variant:
                     raise Rejected(f"data type {t.dtype.name}")
@@ -503,8 +523,17 @@ class Reader:
         raise Rejected("SOL has no layer for it")
 
 
+def _no_layer(kind: str) -> str:
+    """Why an operator is rejected."""
+    why = [text for first, text in _WHY.items() if kind.startswith(first)]
+    return why[0] if why else "SOL has no layer for it"
+
+
 def _function(o: Any, attr: str) -> Any:
-    return o.graph._get_function(o.get_attr(attr).name).graph
+    found = o.graph._get_function(o.get_attr(attr).name)
+    if not hasattr(found, "graph"):
+        raise Rejected("a function of TensorFlow's older kind (Defun), which SOL does not read")
+    return found.graph
 
 
 def _is_own_gradient(o: Any) -> bool:
