@@ -213,4 +213,18 @@ case(
     ),
     real(2, 3),
 )
-once("UnsortedSegmentSum", real(2, 3, 4), whole(2, 3), 5)
+for _name in ("UnsortedSegmentSum", "UnsortedSegmentProd", "UnsortedSegmentMax", "UnsortedSegmentMin"):
+    raw(_name, real(2, 3, 4), whole(2, 3, low=-1), 5)  # a negative number: in no segment
+
+# -- linear algebra
+
+_definite = real(2, 4, 4)
+_definite = _definite @ _definite.transpose(0, 2, 1) + np.eye(4)
+for _name in ("LogMatrixDeterminant", "MatrixDeterminant", "Cholesky"):
+    raw(_name, _definite)
+raw("MatrixInverse", real(2, 4, 4), adjoint=True)
+raw("MatrixSolve", real(2, 4, 4), real(2, 4, 3), adjoint=True)
+raw("MatrixTriangularSolve", real(2, 4, 4, low=1), real(2, 4, 3), lower=False, adjoint=True)
+case("Qr", lambda a: list(map(tf.abs, tf.linalg.qr(a))), real(2, 5, 3))
+case("SelfAdjointEigV2", lambda a: [tf.linalg.eigvalsh(a), tf.abs(tf.linalg.eigh(a)[1])], _definite)
+case("Svd", lambda a: [tf.linalg.svd(a, compute_uv=False), *map(tf.abs, tf.linalg.svd(a)[1:])], real(2, 5, 3))

@@ -240,11 +240,3 @@ def strided_slice(b, o, shape, begin, end, strides, dy):
         low[axis], high[axis], taken[axis] = first, sizes[axis] - last, last - first
     y = b.reshape(dy, taken)
     return b.layer("Pad", y, p=low, q=high) if any(low + high) else y
-
-
-@op("UnsortedSegmentSum")
-def segment_sum(b, o, x, at, n):
-    rest = x.shape[at.ndim :]
-    zeros = b.layer("Expand", b.scalar(0, x.dtype), shape=[b.number(n), *rest])
-    flat = math.prod(at.shape)
-    return b.layer("ScatterND", zeros, b.reshape(at, (flat, 1)), b.reshape(x, (flat, *rest)), mode="add")

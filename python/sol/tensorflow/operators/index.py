@@ -7,7 +7,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from sol.parsed import NUMPY
+from sol.parsed import NUMPY, REAL
 
 from ..builder import Rejected, core_type
 from .table import op
@@ -95,3 +95,23 @@ def scatter_nd(b, o, i, u, shape):
 def tensor_scatter(b, o, x, i, u):
     mode = {"Update": "none", "Add": "add", "Max": "max", "Min": "min"}[o.type.removeprefix("TensorScatter")]
     return b.layer("ScatterND", x, i, u, mode=mode)
+
+
+_SEGMENTS = {"Sum": ("add", 0), "Prod": ("mul", 1), "Max": ("max", "min"), "Min": ("min", "max")}
+
+
+@op("UnsortedSegmentSum", "UnsortedSegmentProd", "UnsortedSegmentMax", "UnsortedSegmentMin")
+def unsorted_segment(b, o, x, at, n):
+    """What belongs to no segment, with a negative number, goes into a row behind the others."""
+    x, at, n = b.value(x), b.value(at), b.number(n)
+    mode, start = _SEGMENTS[o.type.removeprefix("UnsortedSegment")]
+    if isinstance(start, str):  # the smallest number, or the largest
+        limits = (np.finfo if x.dtype in REAL else np.iinfo)(NUMPY[x.dtype])
+        start = getattr(limits, start)
+    rest, flat = x.shape[at.ndim :], math.prod(at.shape)
+    last = b.cast(b.reshape(b.value(np.array([n], object)), ()), at.dtype)
+    none = b.cast(b.layer("lt", at, b.scalar(0, at.dtype)), at.dtype)
+    at = b.reshape(b.layer("where", none, last, at), (flat, 1))
+    rows = b.layer("Expand", b.scalar(start, x.dtype), shape=[n + 1, *rest])
+    y = b.layer("ScatterND", rows, at, b.reshape(x, (flat, *rest)), mode=mode)
+    return b.layer("Slice", y, axes=[0], start=[0], end=[n], step=[1])
