@@ -52,6 +52,13 @@ def case(name: str, function: Callable[..., Any], *args: Any) -> None:
 
 # -- element-wise
 
+for _name in ("BesselI0e", "BesselI1e"):
+    raw(_name, real(3, 5))
+raw("Xdivy", np.append(real(3, 4), np.zeros((3, 1)), 1), real(5, low=0.5))
+raw("Xlog1py", np.append(real(3, 4), np.zeros((3, 1)), 1), real(5, low=0.5))
+raw("CumulativeLogsumexp", real(3, 5), 1, reverse=True)
+raw("EuclideanNorm", real(3, 5), [1])
+raw("AdjustContrastv2", real(2, 4, 5, 3).astype("float32"), np.float32(1.5))
 for _name in (
     "Abs Asinh Atan Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor Identity Inv IsFinite IsInf IsNan Neg OnesLike Reciprocal Relu Relu6 Rint "
     "Round Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Square StopGradient Tan Tanh ZerosLike"
@@ -216,7 +223,16 @@ case(
 for _name in ("UnsortedSegmentSum", "UnsortedSegmentProd", "UnsortedSegmentMax", "UnsortedSegmentMin"):
     raw(_name, real(2, 3, 4), whole(2, 3, low=-1), 5)  # a negative number: in no segment
 
+raw("TensorScatterSub", real(4, 2), whole(3, 1, high=4), real(3, 2))
+for _name in ("LowerBound", "UpperBound"):
+    raw(_name, np.sort(whole(2, 6).astype("float64")), whole(2, 4).astype("float64"))
+raw("ReverseSequence", real(3, 4, 2), np.array([1, 3, 0, 2]), seq_dim=0, batch_dim=1)
+
 # -- linear algebra
+
+raw("MatrixDiagV3", real(2, 3), 1, -1, -1, 0.0)
+raw("MatrixDiagPartV3", real(2, 3, 5), -1, 0.0)
+raw("MatrixSetDiagV3", real(2, 3, 5), real(2, 3), 1)
 
 _definite = real(2, 4, 4)
 _definite = _definite @ _definite.transpose(0, 2, 1) + np.eye(4)

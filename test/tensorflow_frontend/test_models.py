@@ -498,6 +498,27 @@ def test_branches_that_depend_on_data():
             np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_one_of_several_branches():
+    """By a number that a call tells; other numbers are those of the last branch. One result is a constant."""
+
+    def f(x):
+        way = tf.cast(tf.reduce_sum(x), "int32")
+        return tf.switch_case(way, [lambda: x * x, lambda: tf.constant([1.0, 2.0]), lambda: tf.sqrt(x)])
+
+    s = sol.optimize(f, tf.ones([2]))
+    for sums in (0.0, 1.0, 2.0, 7.0, -3.0):
+        x, found = tf.constant([sums + 5, -5.0]), []
+        x = tf.abs(x) if sums in (2.0, 7.0) else x  # of which there are roots
+        for function in (f, s):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x)
+            g = tape.gradient(y, x, unconnected_gradients="zero")
+            found.append((y, g))
+        for got, want in zip(found[1], found[0], strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_branches_that_are_rejected():
     v = tf.Variable(1.0)
 

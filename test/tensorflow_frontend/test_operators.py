@@ -17,14 +17,15 @@ ELSEWHERE = {  # rows that other tests run
     "PreventGradient": "test_operators.py", "ResourceGather": "test_keras_layers.py", "ResourceGatherNd": "test_operators.py",
     **dict.fromkeys(
         "StatelessRandomGetAlg StatelessRandomGetKey StatelessRandomGetKeyCounter StatelessRandomNormal StatelessRandomNormalV2 "
-        "StatelessRandomUniform StatelessRandomUniformV2".split(), "test_operators.py"
+        "StatelessRandomUniform StatelessRandomUniformV2 StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessRandomUniformInt "
+        "StatelessRandomUniformIntV2 StatelessMultinomial StatelessShuffle".split(), "test_operators.py"
     ),
 }  # fmt: skip
 REJECTED = ("RandomStandardNormal", "RandomUniform", "RandomUniformInt", "StatefulUniform", "TruncatedNormal")
 BY_READER = (
-    "Assert, AssignAddVariableOp, AssignSubVariableOp, AssignVariableOp, Const, If, NoOp, PartitionedCall, PrintV2, Rank, "
-    "ReadVariableOp, Shape, Size, StatefulPartitionedCall, StatelessIf, StatelessWhile, TensorListFromTensor, TensorListGetItem, "
-    "TensorListLength, TensorListReserve, TensorListSetItem, TensorListStack, VariableShape, While"
+    "Assert, AssignAddVariableOp, AssignSubVariableOp, AssignVariableOp, Case, Const, If, NoOp, PartitionedCall, PrintV2, Rank, "
+    "ReadVariableOp, Shape, ShapeN, Size, StatefulPartitionedCall, StatelessCase, StatelessIf, StatelessWhile, TensorListFromTensor, "
+    "TensorListGetItem, TensorListLength, TensorListReserve, TensorListSetItem, TensorListStack, VariableShape, While"
 )
 
 
@@ -122,6 +123,33 @@ def test_random_numbers():
         assert u.min() >= 0 and u.max() < 1 and abs(u.mean() - 0.5) < 0.03 and abs(u.std() - 12**-0.5) < 0.03
     for z in made[0][2:]:
         assert abs(z.mean()) < 0.07 and abs(z.std() - 1) < 0.07
+
+
+def test_random_choices():
+    """Truncated normal numbers, whole numbers, classes and permutations of a seed."""
+    n, logits = 6000, np.log([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]])
+
+    def function(seed):
+        return (
+            tf.random.stateless_truncated_normal([n], seed, dtype="float64"),
+            tf.random.stateless_uniform([n], seed, -2, 3, "int32"),
+            tf.random.stateless_categorical(logits, n, seed),
+            tf.random.experimental.stateless_shuffle(tf.range(50) + tf.cast(seed[0], "int32") * 0, seed),
+        )
+
+    a, b, c = (
+        interpreted(read(function, (s,))[1], (s,))[0] for s in (np.array([1, 2]), np.array([1, 2]), np.array([3, 2]))
+    )
+    for x, again, other in zip(a, b, c, strict=True):
+        np.testing.assert_array_equal(x, again)
+        assert (x != other).any()
+    normal, whole, classes, order = a
+    assert np.abs(normal).max() < 2 and abs(normal.mean()) < 0.04 and abs(normal.std() - 0.8796) < 0.02
+    np.testing.assert_allclose(np.bincount(whole + 2) / n, 0.2, atol=0.03)
+    for row, p in zip(classes, np.exp(logits), strict=True):
+        np.testing.assert_allclose(np.bincount(row, minlength=3) / n, p, atol=0.03)
+    np.testing.assert_array_equal(np.sort(order), np.arange(50))
+    assert (order != np.arange(50)).any()
 
 
 def test_each_row_has_a_case():

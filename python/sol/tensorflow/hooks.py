@@ -130,7 +130,7 @@ def _time_distributed(wrapper: Any, inputs: Any, training: Any = None, mask: Any
     return tf.reshape(y, tf.concat([tf.shape(x)[:2], tf.shape(y)[1:]], 0))
 
 
-# -- losses
+# -- functions of TensorFlow
 
 
 def _ctc_loss(
@@ -153,12 +153,19 @@ def _ctc_loss(
     return layer("CTCLoss", [x, *given], [x.shape[1:2]], blank=(blank_index or 0) % classes)[0]
 
 
+def _expm(x: Any, name: str | None = None) -> Any:
+    """The matrix exponential, for which TensorFlow has a loop that depends on data."""
+    x = tf.convert_to_tensor(x)
+    return layer("MatrixExp", [x], [x.shape])[0] if x.dtype in (tf.float32, tf.float64) else None
+
+
 # -- hooks
 
 _HOOKS = [
     *((c, "inner_loop", _inner_loop) for c in _LAYERS),
     (layers.TimeDistributed, "call", _time_distributed),
     (tf.nn, "ctc_loss", _ctc_loss),
+    (tf.linalg, "expm", _expm),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import traceback
@@ -295,6 +296,10 @@ class Reader:
         shape = x.shape if isinstance(x, Value) else np.shape(x)
         return shape_array(shape, o.outputs[0].dtype.as_numpy_dtype)
 
+    def _op_ShapeN(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        shapes = [x.shape if isinstance(x, Value) else np.shape(x) for x in self._operands(o, env)]
+        return [shape_array(s, o.outputs[0].dtype.as_numpy_dtype) for s in shapes]
+
     def _op_Size(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
         (x,) = self._operands(o, env)
         return shape_array([x.size], o.outputs[0].dtype.as_numpy_dtype).reshape(())
@@ -438,14 +443,37 @@ class Reader:
         try:
             known = bool(self.b.known(cond))
         except Rejected:
-            return self._both(o, cond, given)
+            branches = [functools.partial(self._call, _function(o, f"{name}_branch")) for name in ("then", "else")]
+            return self._both(o, cond, given, branches)
         return self._call(_function(o, "then_branch" if known else "else_branch"), given)
 
-    def _both(self, o: Any, cond: Any, given: list[Any]) -> list[Any]:
+    def _op_Case(self, o: Any, env: dict[Any, Any], variables: dict[Any, Any]) -> Any:
+        index, given = self._given(o.inputs[:1], env, variables)[0], self._given(o.inputs[1:], env, variables)
+        branches = [functools.partial(self._call, o.graph._get_function(f.name).graph) for f in o.get_attr("branches")]
+        last = len(branches) - 1  # that of all other numbers
+        try:
+            known = self.b.number(index)
+            return branches[known if 0 <= known < last else last](given)
+        except Rejected:
+            index = self.b.value(index)
+
+        def chosen(k: int, given: list[Any]) -> list[Any]:
+            if k == last:
+                return branches[k](given)
+            this = self.b.layer("eq", index, self.b.scalar(k, index.dtype))
+            return self._both(o, this, given, [branches[k], functools.partial(chosen, k + 1)])
+
+        return chosen(0, given)
+
+    _op_StatelessCase = _op_Case
+
+    def _both(
+        self, o: Any, cond: Any, given: list[Any], branches: Sequence[Callable[[list[Any]], list[Any]]]
+    ) -> list[Any]:
         """Both branches, of which the results of one are chosen."""
         taken = self.b.cast(cond, "bool")
         here, state, made = (o.name, where(o)), self.state, []
-        for name, on in (("then_branch", taken), ("else_branch", self.b.layer("logical_not", taken))):
+        for branch, on in zip(branches, (taken, self.b.layer("logical_not", taken)), strict=True):
             own = {
                 id(g[0]): self._entered(on, self._variable(g[0]))
                 for g in given
@@ -453,13 +481,13 @@ class Reader:
             }
             self.state, self.branches = {**state, **own}, self.branches + 1
             try:
-                made.append(self._call(_function(o, name), [self._entered(on, g) for g in given]))
+                made.append(branch([self._entered(on, g) for g in given]))
             finally:
                 self.state, self.branches = {**self.state, **state}, self.branches - 1
         self.b.name, self.b.where = here
         chosen: list[Any] = []
         for yes, no in zip(*made, strict=True):
-            if _OPTIONAL in (yes, no):
+            if yes is _OPTIONAL or no is _OPTIONAL:
                 chosen.append(_OPTIONAL)
                 continue
             if isinstance(yes, tuple) or isinstance(no, tuple):

@@ -91,8 +91,10 @@ def scatter_nd(b, o, i, u, shape):
     return b.layer("ScatterND", zeros, i, u, mode="add")
 
 
-@op("TensorScatterUpdate", "TensorScatterAdd", "TensorScatterMax", "TensorScatterMin")
+@op("TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub", "TensorScatterMax", "TensorScatterMin")
 def tensor_scatter(b, o, x, i, u):
+    if o.type == "TensorScatterSub":
+        return b.layer("ScatterND", x, i, b.layer("neg", u), mode="add")
     mode = {"Update": "none", "Add": "add", "Max": "max", "Min": "min"}[o.type.removeprefix("TensorScatter")]
     return b.layer("ScatterND", x, i, u, mode=mode)
 
@@ -115,3 +117,12 @@ def unsorted_segment(b, o, x, at, n):
     rows = b.layer("Expand", b.scalar(start, x.dtype), shape=[n + 1, *rest])
     y = b.layer("ScatterND", rows, at, b.reshape(x, (flat, *rest)), mode=mode)
     return b.layer("Slice", y, axes=[0], start=[0], end=[n], step=[1])
+
+
+@op("LowerBound", "UpperBound")
+def bound(b, o, x, v):
+    """How many elements of each sorted row are less than a value, or not greater."""
+    x, v = b.value(x), b.value(v)
+    x, v = b.reshape(x, (x.shape[0], 1, x.shape[1])), b.reshape(v, (*v.shape, 1))
+    less = b.layer("lt" if o.type == "LowerBound" else "le", x, v)
+    return b.layer("Sum", b.cast(less, core_type(o.outputs[0].dtype)), axes=[2], keep=0)

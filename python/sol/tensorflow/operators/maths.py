@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from sol.parsed import NUMPY
+
 from ..builder import Builder, core_type
 from .table import ROWS, op
 
@@ -19,7 +23,7 @@ SAME = {  # TensorFlow's name: SOL's function
     "Relu6": "relu6", "Rint": "round", "Round": "round", "Rsqrt": "rsqrt", "Selu": "selu", "Sigmoid": "sigmoid",
     "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softsign": "softsign", "Sqrt": "sqrt", "Square": "square",
     "StopGradient": "stop", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "TruncateDiv": "truncdiv", "TruncateMod": "fmod",
-    "Xlogy": "xlogy",
+    "Xlogy": "xlogy", "BesselI0e": "i0e", "BesselI1e": "i1e",
 }  # fmt: skip
 COMPARED = {"Equal": "eq", "NotEqual": "ne", "Less": "lt", "LessEqual": "le", "Greater": "gt", "GreaterEqual": "ge"}
 
@@ -96,6 +100,13 @@ def mul_no_nan(b, o, x, y):
     return b.layer("where", y, b.layer("mul", x, y), b.scalar(0, y.dtype))
 
 
+@op("Xdivy", "Xlog1py")
+def zero_times(b, o, x, y):
+    x = b.value(x)
+    z = b.layer("div", x, y) if o.type == "Xdivy" else b.layer("mul", x, b.layer("log1p", y))
+    return b.layer("where", x, z, b.scalar(0, x.dtype))
+
+
 @op("SelectV2", "Select")
 def select(b, o, c, x, y):
     x, c = b.value(x), b.value(c)
@@ -131,3 +142,24 @@ def l2_loss(b, o, x):
 def running(b, o, x, axis):
     flags = {k: int(o.get_attr(k)) for k in ("exclusive", "reverse")}
     return b.layer({"Cumsum": "CumSum", "Cumprod": "CumProd"}[o.type], x, axis=b.number(axis) % x.ndim, **flags)
+
+
+@op("CumulativeLogsumexp")
+def running_log(b, o, x, axis):
+    x, flags = b.value(x), {k: int(o.get_attr(k)) for k in ("exclusive", "reverse")}
+    y = b.layer("LogCumSumExp", x, axis=b.number(axis) % x.ndim, **flags)
+    least = float(np.finfo(NUMPY[x.dtype]).min)  # of no elements
+    return b.layer("max", y, b.scalar(least, x.dtype)) if flags["exclusive"] else y
+
+
+@op("EuclideanNorm")
+def norm(b, o, x, axes):
+    x = b.value(x)
+    return b.layer("sqrt", b.layer("SumSquare", x, axes=b.axes(axes, x.ndim), keep=int(o.get_attr("keep_dims"))))
+
+
+@op("AdjustContrastv2")
+def contrast(b, o, x, factor):
+    x = b.value(x)
+    mean = b.layer("Mean", x, axes=[x.ndim - 3, x.ndim - 2], keep=1)
+    return b.layer("add", b.layer("mul", b.layer("sub", x, mean), b.cast(factor, x.dtype)), mean)

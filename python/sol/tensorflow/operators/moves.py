@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sol import forms
+from sol.parsed import NUMPY
 
 from ..builder import Rejected, core_type
 from .table import op
@@ -220,6 +221,59 @@ def band_part(b, o, x, low, high):
     low, high = b.number(low), b.number(high)
     x = b.layer("Tril", x, k=high) if high >= 0 else b.value(x)
     return b.layer("Triu", x, k=-low) if low >= 0 else x
+
+
+def _diagonal(b, k):
+    """The number of the diagonal, of operators that can take several."""
+    found = b.ints(k)
+    if len(set(found)) > 1:
+        raise Rejected("several diagonals")
+    return found[0]
+
+
+@op("MatrixDiagV3")
+def matrix_of_diagonal(b, o, x, k, rows, cols, padding):
+    x, k = b.value(x), _diagonal(b, k)
+    size = x.shape[-1] + abs(k)
+    if any(n not in (-1, size) for n in (b.number(rows), b.number(cols))) or float(b.known(padding)):
+        raise Rejected("a matrix that is not square, or not 0 outside of the diagonal")
+    return b.layer("DiagEmbed", x, k=k, axis1=-2, axis2=-1)
+
+
+@op("MatrixDiagPartV3")
+def diagonal_of_matrix(b, o, x, k, padding):
+    x = b.value(x)
+    return b.layer("Diagonal", x, k=_diagonal(b, k), axis1=x.ndim - 2, axis2=x.ndim - 1)
+
+
+@op("MatrixSetDiagV3")
+def set_diagonal(b, o, x, d, k):
+    x, k = b.value(x), _diagonal(b, k)
+    rows, cols = x.shape[-2:]
+    if forms.Size in (type(rows), type(cols)):
+        raise forms.Varies("a diagonal of a matrix whose size varies")
+    y = b.layer("DiagEmbed", d, k=k, axis1=-2, axis2=-1)
+    axes, n = [x.ndim - 2, x.ndim - 1], y.shape[-1]
+    more = [0] * (x.ndim - 2) + [max(rows - n, 0), max(cols - n, 0)]
+    y = b.layer(
+        "Slice", b.layer("Pad", y, p=[0] * x.ndim, q=more), axes=axes, start=[0, 0], end=[rows, cols], step=[1, 1]
+    )
+    on = b.value(np.eye(rows, cols, k, dtype=NUMPY[x.dtype]))
+    return b.layer("where", on, y, x)
+
+
+@op("ReverseSequence")
+def reverse_sequence(b, o, x, n):
+    """The first n[B] elements of each sequence are reversed."""
+    x, n = b.value(x), b.cast(n, "i64")
+    time, batch = o.get_attr("seq_dim"), o.get_attr("batch_dim")
+    perm = [batch, time, *(d for d in range(x.ndim) if d not in (batch, time))]
+    y = b.permute(x, perm)
+    at, n = b.layer("Range", n=y.shape[1], start=0, step=1, to="i64"), b.reshape(n, (y.shape[0], 1))
+    back = b.layer("sub", b.layer("sub", n, b.scalar(1, "i64")), at)
+    at = b.layer("where", b.cast(b.layer("lt", at, n), "i64"), back, at)
+    y = b.layer("GatherND", y, b.reshape(at, (y.shape[0], y.shape[1], 1)), batch=1)
+    return b.permute(y, [perm.index(d) for d in range(x.ndim)])
 
 
 @op("Range")
