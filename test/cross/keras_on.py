@@ -140,6 +140,15 @@ def own():
         model.save(f"{folder}/m.keras")
         loaded = keras.models.load_model(f"{folder}/m.keras")
     np.testing.assert_allclose(array(loaded(INPUTS["cnn"])), array(model(INPUTS["cnn"])), atol=CLOSE)
+    later = sol.optimize(Own())  # which its first call builds
+    want = array(later(x))
+    with tempfile.TemporaryDirectory() as folder:
+        later.save(f"{folder}/m.keras")
+        loaded = keras.models.load_model(f"{folder}/m.keras")
+    np.testing.assert_allclose(array(loaded(x)), want, atol=CLOSE)
+    loaded.compile("sgd", "mse")
+    loaded.fit(x, np.zeros((3, 2)), verbose=0)
+    assert sol.optimize(loaded).train_function is None  # that of `loaded` runs without SOL
     around = keras.Sequential([model])
     np.testing.assert_allclose(array(around(INPUTS["cnn"])), array(model(INPUTS["cnn"])), atol=CLOSE)
 
