@@ -280,6 +280,22 @@ def test_what_fails_says_why() -> None:
         sol.optimize(lambda x: jax.lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x), x)
 
 
+def test_python_code_in_a_function(capfd: Any) -> None:
+    """Prints are left out, with a line in the log; callbacks are rejected."""
+    x = jnp.ones(3)
+
+    def prints(x: Any) -> Any:
+        jax.debug.print("the sum is {}", x.sum())
+        return 2 * x
+
+    np.testing.assert_array_equal(sol.optimize(prints)(x), 2 * x)
+    np.testing.assert_array_equal(jax.grad(lambda x: sol.optimize(prints)(x).sum())(x), 2 * x)
+    err = capfd.readouterr()
+    assert "the sum is" not in err.out and "jax.debug prints nothing (" in err.err and "test_jax_models.py" in err.err
+    with pytest.raises(sol.UnsupportedError, match=r"pure_callback: Python code \(.*test_jax_models.*; use operations"):
+        sol.optimize(lambda x: jax.pure_callback(lambda v: v, x, x), x)
+
+
 def test_programs_outlive_the_function_and_end_with_it() -> None:
     """A compiled program of XLA holds the network that it calls."""
     x = jnp.arange(4.0)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
-from sol import _core, forms
+from sol import _core, forms, log
 from sol.parsed import NUMPY, REAL, Problem
 
 from .builder import MOST_UNROLLED, Builder, Value, sol_name
@@ -27,6 +27,9 @@ from .vary import evaluated
 
 LOOPED = 4  # steps from which on a scan is a loop, if its body can be one
 LARGE = 256  # elements: constants of the function that are larger are parameters
+
+_PRINTS = ("debug_print", "debug_callback")
+_PYTHON = "Python code; use operations of JAX, or optimize the functions around it"
 
 
 @dataclass
@@ -124,8 +127,11 @@ class Translation:
             made = self._on_bits(e, operands)
         if made is None:
             row = ROWS.find(name, registered)
+            if row is None and name in _PRINTS:
+                log.info(f"jax.debug prints nothing ({self._where})")
+                return []
             if row is None:
-                raise Rejected("SOL has no row for this primitive")
+                raise Rejected(_PYTHON if name.endswith("_callback") else "SOL has no row for this primitive")
             b.kind, b.name, b.where, b.out = name, name, self._where, expected
             params = {k: self.sized(v) for k, v in e.params.items()} if self.sizes else e.params
             made = row(b, params, *operands)
