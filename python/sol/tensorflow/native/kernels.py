@@ -21,8 +21,9 @@ from ..operators import ROWS, maths
 # Operands that a network is compiled for; they lie on the host.
 HOST = frozenset(
     ("axis", "begin", "block_shape", "concat_dim", "constant_values", "crops", "delta", "depth", "dim", "dimension", "dims", "end",
-     "filter_sizes", "input_sizes", "k", "limit", "multiples", "num_lower", "num_segments", "num_upper", "off_value", "on_value",
-     "orig_input_shape", "paddings", "perm", "reduction_indices", "shape", "shift", "size", "size_splits", "split_dim", "start", "strides")
+     "filter_sizes", "input_sizes", "k", "limit", "multiples", "num_cols", "num_lower", "num_rows", "num_segments", "num_upper",
+     "off_value", "on_value", "orig_input_shape", "padding_value", "paddings", "perm", "reduction_indices", "shape", "shift", "size",
+     "size_splits", "split_dim", "start", "strides")
 )  # fmt: skip
 _NO_API = f"TensorFlow {tf.__version__} exports no function for it to devices from outside (tensorflow/c/kernels_experimental.h)"
 _LIST = "lists of tensors (loops of recurrent layers) are not: compute the layer under tf.device('CPU:0')"

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from sol.parsed import NUMPY
+
 from .table import op
+
+
+def _nothing(b, a):
+    """What TensorFlow gives for vectors that nobody wants."""
+    return b.value(np.zeros([0], NUMPY[b.value(a).dtype]))
 
 
 @op("LogMatrixDeterminant")
@@ -50,13 +59,13 @@ def eigh(b, o, a):
     """TensorFlow's gradient is that of a symmetric matrix made of the lower half."""
     a = b.layer("add", b.layer("Tril", a, k=0), b.swap(b.layer("Tril", a, k=-1)))
     if not o.get_attr("compute_v"):
-        return [b.layer("Eigh", a, values=1)]
+        return [b.layer("Eigh", a, values=1), _nothing(b, a)]
     return list(b.layers("Eigh", a, outputs=2))
 
 
 @op("Svd")
 def svd(b, o, a):
     if not o.get_attr("compute_uv"):
-        return [b.layer("SVD", a, values=1)]
+        return [b.layer("SVD", a, values=1), _nothing(b, a), _nothing(b, a)]
     u, s, v = b.layers("SVD", a, outputs=3, full=int(o.get_attr("full_matrices")))
     return [s, u, b.swap(v)]
