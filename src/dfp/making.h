@@ -7,7 +7,7 @@
 struct group_plan {
     struct dfp_way way;
     bool blocks;                  /* of vector and tile, transposed in registers */
-    double step[LOOPS_MAX_IVARS]; /* of dfp_block_ivar, as is the next */
+    double step[LOOPS_MAX_IVARS]; /* of dfp_block_ivar, as is `reads` */
     bool reads;
     bool mapped; /* to work items, by `map` */
     struct dfp_map map;
