@@ -7,6 +7,7 @@ The program's tags are compared with PyTorch's. A sentence that is too long gets
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,8 @@ def main():
     sol.deploy(model, "static_lib", keys, sol.input([1, steps], dtype=torch.int64))
     program = folder / "any_size"
     source = Path(__file__).with_suffix(".c")
-    command = [os.environ.get("CC", "cc"), "-O2", f"-I{folder}", source, folder / "libtagger.a", "-lm", "-pthread"]
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    command = [*compiler, "-O2", f"-I{folder}", source, folder / "libtagger.a", "-lm", "-pthread"]
     subprocess.run([*command, "-o", program], check=True)
 
     sentences = [torch.randint(WORDS, (1, n)) for n in (5, 1, 17, LONGEST, 2, LONGEST + 1)]
