@@ -185,11 +185,8 @@ class Face:
         return self._sol_attach(copy.deepcopy(plain(self), memo))
 
 
-_STEPS = (
-    "train_function",
-    "test_function",
-    "predict_function",
-)  # what Keras has compiled of the original for `fit`, ..
+# what Keras has compiled of the original for `fit`, `evaluate` and `predict`
+_STEPS = ("train_function", "test_function", "predict_function")
 _MEMBERS = ("call", "setWeights", "export", "__reduce__", "__deepcopy__")
 
 

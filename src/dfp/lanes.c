@@ -47,15 +47,6 @@ static void add_load(struct dfp *d, const char *text, const char *name)
     d->loads = load;
 }
 
-static int64_t ivar_step(const struct dfp *d, const struct ex *e, int ivar)
-{
-    struct affine a;
-    if (!expr_affine_offset(d->loops, d->p.memory, e->tensor, e->a, &a)) return 0;
-    for (int i = 0; i < a.n; i++)
-        if (a.ivar[i] == ivar) return a.coef[i];
-    return 0;
-}
-
 /* A read that is contiguous along the points, not along the lanes: a block of both is transposed. NULL: the read has
  * another form. */
 static const char *transposed(struct dfp *d, const struct ex *e)
@@ -63,10 +54,11 @@ static const char *transposed(struct dfp *d, const struct ex *e)
     struct print_expr *p = &d->p;
     const struct loops_tensor *t = &d->loops->tensors.at[e->tensor];
     const enum compute k = compute_of((enum sol_dtype)t->dtype);
-    const int64_t apart = ivar_step(d, e, p->vector_ivar);
+    const int64_t apart = expr_step(d->loops, p->memory, e->tensor, e->a, p->vector_ivar);
     const int point = d->point, lanes = p->lanes, first = point / lanes * lanes;
     if (!d->blocks || k == C_U64 || dtype_def((enum sol_dtype)t->dtype)->bytes != (k == C_F32 ? 4 : 8)) return NULL;
-    if (apart == 0 || apart == 1 || ivar_step(d, e, d->tile) != 1 || first + lanes > d->points) return NULL;
+    if (apart == 0 || apart == 1 || apart == INT64_MAX || first + lanes > d->points) return NULL;
+    if (expr_step(d->loops, p->memory, e->tensor, e->a, d->tile) != 1) return NULL;
     const char *name = d->loops->tensors.at[e->tensor].name;
     const char *key = SAY(d, "%s %s", name, print_offset(p, e->tensor, e->a)), *found = find_load(d, key);
     if (found) return found;

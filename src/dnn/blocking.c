@@ -30,8 +30,7 @@ static uint64_t ivars_of(const struct axis *x)
     return set;
 }
 
-/* Do the groups g share vectors? They have as many input as output channels, fewer than lanes, that lie side by side.
- */
+/* Can the groups g share vectors? They have as many input as output channels, side by side, and fewer than lanes. */
 static bool shares(const struct problem *p, int g, int64_t size, int lanes)
 {
     bool channels = false;
