@@ -134,6 +134,8 @@ static const struct {
      "weights-winograd", "off", true},
     {"input %0:f32[1 65] \"x\"\nparam %1:f32[33 65] \"w\"\n%2 = Linear(%0, %1)\noutput %2 \"y\"", "gemv", "always",
      false},
+    {"input %0:f32[1 65] \"x\"\nparam %1:f32[65 33] \"w\"\n%2 = MatMul(%0, %1)\noutput %2 \"y\"", "gemv", "always",
+     false},
     {"input %0:f32[40 65] \"x\"\ninput %1:f32[33 65] \"w\"\n%2 = Linear(%0, %1)\n%3 = tanh(%2)\noutput %3 \"y\"",
      "matmul", "off", true},
     {"input %0:f32[7 3 9] \"x\"\nparam %1:f32[36 9] \"w\"\nparam %2:f32[36 9] \"u\"\nparam %3:f32[36] \"b\"\n"
@@ -208,9 +210,15 @@ static void any_kernels_share_a_file(void **state)
     (void)state;
     text_put(&t, "%s", source_header(NULL));
     for (int i = 0; i < COUNT_OF(networks); i++) n = append(&t, seen, i, n);
-    static const char *const functions[] = {
-        "void output_any_", "void rows0_", "void transform_a_", "void pack_b_", "void stage1_0_", "flip_", "dots_",
-        "int64_t table0_"};
+    static const char *const functions[] = {"void output_any_",
+                                            "void rows0_",
+                                            "void transform_a_",
+                                            "void pack_b_",
+                                            "void stage1_0_",
+                                            "flip_",
+                                            "dots_",
+                                            "sums_",
+                                            "int64_t table0_"};
     for (int i = 0; i < COUNT_OF(functions); i++) assert_non_null(strstr(t.at, functions[i]));
     assert_null(strchr(strstr(t.at, "kernel0_0"), '@'));
     static const char *const idle[] = {" + 0)", " + 0,", " + 0;", " + 0]", " * 1)", " * 1;", " * 1,", " * 1]", " 0 * ",

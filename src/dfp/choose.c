@@ -12,6 +12,7 @@ struct weigh {
     int ivar;
     double points, cost; /* points: how often the expression is computed */
     double vectors;      /* vectors for one pass over the index variable */
+    bool packs;          /* constant operands can be packed: those of a group that has one vector index variable */
 };
 
 static double pieces(int64_t n, int lanes)
@@ -80,7 +81,7 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
         w->cost += n * apart_cost(w, tensor, 0);
         return;
     }
-    if (step && read && dfp_packable(w->d, tensor, first)) step = 1;
+    if (step && read && w->packs && dfp_packable(w->d, tensor, first)) step = 1;
     if (step && step != 1 && read && expr_affine_offset(loops, w->d->p.memory, tensor, first, &a) &&
         block_ivar(w->d, &a, w->ivar) >= 0) {
         w->cost += n * w->vectors * 3; /* transposed in registers */
@@ -148,12 +149,13 @@ static void see_bound(void *user, int32_t node)
     if (b->loops->ex.at[node].kind == EX_RED) b->ivars |= b->loops->ex.at[node].u.bound;
 }
 
-/* The cost of a statement whose vectors run along `ivar`. A statement without that index variable runs as scalars. */
-static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int ivar)
+/* The cost of a statement whose vectors run along `ivar`: that of its whole group, or its own. A statement without that
+ * index variable runs as scalars. */
+static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int ivar, bool group)
 {
     struct loops *loops = d->loops;
     const uint64_t own = stmt_ivars(loops, s);
-    struct weigh w = {.d = d, .ivar = ivar, .points = (double)ivars_points(loops, own)};
+    struct weigh w = {.d = d, .ivar = ivar, .points = (double)ivars_points(loops, own), .packs = group};
     w.vectors = pieces(usual(loops, ivar), d->lanes);
     struct bound b = {loops, own};
     ex_walk(loops, s->value, see_bound, &b);
@@ -172,7 +174,7 @@ double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_iva
     for (int v = 0; v < d->loops->ivars.n; v++) {
         if (!(g->shared >> v & 1) || d->loops->ivars.at[v].size < 2) continue;
         double cost = 0;
-        for (int s = g->first; s < g->first + g->n; s++) cost += stmt_cost(d, &d->loops->stmts.at[s], v);
+        for (int s = g->first; s < g->first + g->n; s++) cost += stmt_cost(d, &d->loops->stmts.at[s], v, true);
         if (*out_ivar >= 0 && cost >= best) continue;
         best = cost;
         *out_ivar = v;
@@ -190,7 +192,7 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
     *out_cost = (expr_ops(d->loops, s->value) + 1) * (double)ivars_points(d->loops, stmt_ivars(d->loops, s));
     for (int v = 0; v < d->loops->ivars.n; v++) {
         if (!(candidates >> v & 1) || usual(d->loops, v) < 4) continue;
-        const double cost = stmt_cost(d, s, v);
+        const double cost = stmt_cost(d, s, v, false);
         if (cost >= *out_cost) continue;
         *out_cost = cost;
         best = v;

@@ -70,27 +70,57 @@ static int64_t tile_count(const struct blocking *b)
     return n;
 }
 
-/* Do the pixels of a tile map to so few sets of L1 (64 sets, at least 8 ways) that each step of K misses? */
-static bool conflicts(const struct blocking *b, double pixels)
+/* Of so many sets of a cache, those that lines `stride` bytes apart map to; all if they are not whole lines apart. */
+static int64_t sets_at(int64_t sets, int64_t stride)
 {
-    int64_t s = size_hint(axis_stride(&b->m.at[b->m.n - 1], b->a_stride)) * b->p->bytes, sets = 64;
-    if (s < 64 || s % 64) return false;
-    for (s /= 64; sets > 1 && s % 2 == 0; s /= 2) sets /= 2;
-    return pixels > (double)sets * 8;
+    if (stride < LINE || stride % LINE) return sets;
+    for (stride /= LINE; sets > 1 && stride % 2 == 0; stride /= 2) sets /= 2;
+    return sets;
 }
 
-/* Rows of b a power of two apart map to few sets of L2. Do they need more lines than these sets can hold beside
- * other data? */
+enum { L1_SETS = 64, L1_WAYS = 8 }; /* at least */
+
+/* Do so many lines that are `stride` bytes apart evict one another from L1? */
+static bool conflict(double lines, int64_t stride)
+{
+    const int64_t sets = sets_at(L1_SETS, stride);
+    return sets < L1_SETS && lines > (double)sets * L1_WAYS;
+}
+
+/* Do the pixels of a tile, so that each step of K misses? */
+static bool conflicts(const struct blocking *b, double pixels)
+{
+    return conflict(pixels, size_hint(axis_stride(&b->m.at[b->m.n - 1], b->a_stride)) * b->p->bytes);
+}
+
+/* The cycles of storing a lane of results that are not contiguous. */
+static double store_lane(const struct blocking *b)
+{
+    const struct view *v = &b->p->view[b->p->nview - 1];
+    return conflict(b->lanes, stride_about(v->s[b->p->vector]) * b->p->bytes) ? constants.line : constants.store;
+}
+
+/* The part of the lines of a cache that rows of b in place need, of those that they can lie in: rows a power of two
+ * apart map to few sets. */
+static double part_of(const struct blocking *b, int64_t bytes, int ways)
+{
+    const int64_t all = bytes / (ways * LINE), lines = (b->width * b->p->bytes + LINE - 1) / LINE;
+    const int64_t s = size_hint(axis_stride(&b->k.at[b->k.n - 1], b->p->b.view.s)) * b->p->bytes;
+    if (b->options.source != B_IN_PLACE || s < LINE || s % LINE) return 0;
+    return (double)(b->nrun * b->len * lines) / (double)(ways * MIN(all, sets_at(all, s) * lines));
+}
+
+/* Can L2 not hold the rows of b beside other data? */
 static bool crowded(const struct blocking *b)
 {
     enum { WAYS = 16 };
-    if (b->options.source != B_IN_PLACE) return false;
-    int64_t s = size_hint(axis_stride(&b->k.at[b->k.n - 1], b->p->b.view.s)) * b->p->bytes;
-    const int64_t all = b->target->l2 / (WAYS * LINE), lines = (b->width * b->p->bytes + LINE - 1) / LINE;
-    int64_t sets = all;
-    if (s < LINE || s % LINE) return false;
-    for (s /= LINE; sets > 1 && s % 2 == 0; s /= 2) sets /= 2;
-    return (double)(b->nrun * b->len * lines) > 0.35 * WAYS * (double)MIN(all, sets * lines);
+    return part_of(b, b->target->l2, WAYS) > 0.35;
+}
+
+/* Does each tile load the weights of a panel from L2 again? */
+static bool leaves_l1(const struct blocking *b)
+{
+    return part_of(b, b->target->l1, L1_WAYS) > 1 || b->panel_elements * b->p->bytes > b->target->l1 / 2;
 }
 
 /* Do the rows of b that a tile reads in place lie in more pages than the first TLB holds? Then each tile loads them
@@ -149,12 +179,12 @@ static double tile_cycles(const struct blocking *b, double pixels)
                            (far && from_memory(t, weight_bytes(b)) ? constants.row : 0);
     if (far) /* each access is a page or more away: latency is not hidden */
         step = MAX(step, weights) + constants.waits * MIN(step, weights);
-    else if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2)
+    else if (weights > step && leaves_l1(b))
         step = weights;
     else if (pages(b))
         step += constants.page;
     const double k = (double)(b->nrun * b->len) * (double)b->nchunk;
-    const double store = constants.store * (b->p->unit ? 1 : b->lanes); /* stored lane by lane unless contiguous */
+    const double store = b->p->unit ? constants.store : b->lanes * store_lane(b);
     const double finish = fmas * (store + b->p->weight * constants.node);
     return k * step + (double)b->nchunk * (constants.call + fmas * constants.store) + finish;
 }
@@ -367,12 +397,11 @@ static double weights_ns(const struct weights *sized)
            KERNEL_STEP_NS * (w->ngroup > 1 ? 2 : 1);
 }
 
-double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks)
+double cost_gemv(const struct problem *p, const struct target *t, int lanes, int64_t tasks, double step)
 {
     enum { START = 20 }; /* cycles of a task: addresses, rows past the end */
     const double elements = (double)problem_about(p, p->batch | p->n | p->k);
-    const double lanes = target_lanes(t, p->bytes), k = (double)problem_about(p, p->k);
-    const double cycles = elements / lanes * (1 + 2 * lanes / k) + START * (double)tasks;
+    const double cycles = elements / lanes * step + START * (double)tasks;
     const double compute = cycles * cycle(t) / t->cores;
     const double memory = cold(t, elements * p->bytes);
     const double hidden = constants.overlap / 3; /* only loads and FMAs, and each result is stored once */

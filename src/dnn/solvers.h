@@ -31,7 +31,8 @@ double cost_attention_grad(const struct attention_grad *g);
 double cost_blocking(const struct blocking *b);
 double cost_winograd(const struct winograd *w);
 double cost_weights(const struct weights *w);
-double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks); /* tasks: vectors of results */
+/* step: the cycles of a vector of products, about. */
+double cost_gemv(const struct problem *p, const struct target *t, int lanes, int64_t tasks, double step);
 /* An estimate for the products of another library, in `tasks` tasks. */
 double cost_foreign(const struct problem *p, const struct target *t, int64_t tasks);
 /* Tiles (pixels x vectors) that fit into the registers, most efficient first. Returns their number. */
