@@ -12,7 +12,8 @@ import sol.pytorch.export as export_module
 import torch
 from sol.pytorch.skeleton import skeleton
 from sol.pytorch.steps import Unusual
-from sol.pytorch.trace import Traced, place, trace
+from sol.pytorch.trace import place, trace
+from sol.pytorch.traced import Traced
 from torch import nn
 from torch.fx import Node
 from torch.nn import functional as F

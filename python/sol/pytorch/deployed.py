@@ -20,10 +20,12 @@ from sol.inputs import Input
 from . import arguments, as_module, deployed_sizes, places
 from .export import export
 from .module import evaluating, owned_tensors
+from .placeholders import leaf_names
 from .skeleton import model_class
 from .symbols import Symbols
-from .trace import Traced, leaf_names
-from .translate import Translation, Translator
+from .traced import Traced
+from .translate import Translator
+from .translation import Translation
 
 
 class Deployed(torch.nn.Module):

@@ -21,8 +21,9 @@ from sol.inputs import vdims_wanted
 from . import vary, wording
 from .same import same
 from .symbols import LEAST, Symbols
-from .trace import Traced
-from .translate import Translation, Translator
+from .traced import Traced
+from .translate import Translator
+from .translation import Translation
 
 
 @dataclass

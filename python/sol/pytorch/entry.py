@@ -15,9 +15,9 @@ from sol.inputs import vdims_wanted
 from . import arguments, places, vary
 from .face import Face, attach
 from .module import State, owned_tensors, wanted_gradients
+from .placeholders import leaf_names
 from .skeleton import model_class
 from .structure import outline
-from .trace import leaf_names
 
 
 def optimize_module(

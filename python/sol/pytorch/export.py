@@ -33,7 +33,8 @@ from .skeleton import model_class, skeleton
 from .steps import FUNC, FUNC_INSTEAD, Unusual
 from .structure import called, carries
 from .symbols import Symbols
-from .trace import Traced, recorder, trace
+from .trace import recorder, trace
+from .traced import Traced
 from .values import Given
 
 _lock = threading.RLock()  # PyTorch's tracing has global state

@@ -31,11 +31,11 @@ from .facts import Facts
 from .guards import Row, guards, written
 from .hooks import check_hooks
 from .hosted import Differs
+from .placeholders import leaf_names
 from .program import Owned, Program, examples
 from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
 from .symbols import DataSized
-from .trace import leaf_names
 from .training import Apart, Origin, later, rejected
 from .values import Given, shortened
 

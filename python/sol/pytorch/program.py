@@ -22,9 +22,10 @@ from .same import same
 from .skeleton import model_class
 from .state import overwritten
 from .structure import builder
-from .trace import Traced
+from .traced import Traced
 from .training import Gradient, Origin
-from .translate import HALF, Parameter, Replay, Translation, Translator
+from .translate import HALF, Translator
+from .translation import Parameter, Replay, Translation
 from .values import Given
 from .vary import Kept
 

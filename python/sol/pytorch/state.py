@@ -19,7 +19,7 @@ from sol import _core
 from .writes import storage
 
 if TYPE_CHECKING:
-    from .trace import Traced
+    from .traced import Traced
 
 Node = torch.fx.Node
 

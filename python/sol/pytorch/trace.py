@@ -8,25 +8,20 @@ supports more and takes twenty times as long. `Unusual` never reaches a user.
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 import gc
-import inspect
 import itertools
 import operator
 import os
-import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, snapshot_fake
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
@@ -35,77 +30,39 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import boxes, buffers, enabled, fake, function, inner, operators, outside, places, sized_math, state
+from . import (
+    boxes,
+    buffers,
+    enabled,
+    fake,
+    function,
+    inner,
+    operators,
+    outside,
+    placeholders,
+    places,
+    sized_math,
+    state,
+    surroundings,
+)
 from .assigned import Assigned
 from .captured import Captured
 from .decompose import rule
 from .hooks import computed
 from .hosting import Hosting
+from .placeholders import PLAIN, VALUES
 from .problems import LIBRARY, place
-from .sizes import Sizes
 from .skeleton import Attributes
 from .steps import Steps, Unusual
 from .structure import called
 from .symbols import SYMBOLIC, Cause, DataSized, Symbols, TooLong, nowhere
-from .values import Given, Read, Reads, Values
+from .traced import Source, Traced
+from .values import Given, Read, Values
 
 Node = torch.fx.Node
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
-_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
-_OPERANDS = (*_PLAIN, *SYMBOLIC)
-_VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are not tensors
-
-
-@dataclass
-class Source:
-    """What a placeholder stands for: the caller's leaf with this number, the model's tensor with this name, or a tensor that
-    a host function makes."""
-
-    node: Node
-    origin: tuple[str, Any]  # ("leaf", number), ("param", name) or ("host", number)
-    kind: InputKind
-
-
-@dataclass
-class Traced:
-    """A model as a graph of operators."""
-
-    graph: torch.fx.Graph
-    module: torch.nn.Module  # owns the graphs inside of the graph
-    inputs: list[Source]
-    outputs: list[Any]  # nodes, and values that are returned unchanged
-    constants: dict[str, torch.Tensor]
-    spec: pytree.TreeSpec  # of the model's result
-    problems: list[str]
-    unusual: Node | None = None  # of a graph that was run: the node where this kind of tracing gave up
-    reads: Reads = field(default_factory=Reads)  # values that forward read
-    sizes: Sizes | None = None  # of a trace with symbols, for one call
-    vary: dict[Any, Any] = field(default_factory=dict)  # by symbol: a number, or the arguments of Graph.dim
-    found: list[tuple[Any, Any]] = field(default_factory=list)  # symbols of sizes that the network sets, and their most
-    effects: list[tuple[str, str, Any]] = field(
-        default_factory=list
-    )  # attributes to set: path of the module, name, value
-
-    @classmethod
-    def of(cls, program: ExportedProgram, unusual: Node | None) -> Traced:
-        """The result of torch.export."""
-        specs = {s.arg.name: s for s in program.graph_signature.input_specs if s.target is not None}
-        inputs, leaf = [], 0
-        for node in program.graph.find_nodes(op="placeholder"):
-            spec = specs.get(node.name)
-            if spec is None or spec.kind == InputKind.USER_INPUT:
-                inputs.append(Source(node, ("leaf", leaf), InputKind.USER_INPUT))
-                leaf += 1
-            else:
-                inputs.append(Source(node, ("param", spec.target), spec.kind))
-        values = program.graph.output_node().args[0]
-        outputs = program.graph_signature.output_specs
-        problems = [f"output {s.arg}: {s.kind.name.lower()}" for s in outputs if s.kind != OutputKind.USER_OUTPUT]
-        returned = [v for s, v in zip(outputs, values, strict=True) if s.kind == OutputKind.USER_OUTPUT]
-        out_spec = program.call_spec.out_spec
-        constants = dict(program.constants)
-        return cls(program.graph, program.graph_module, inputs, returned, constants, out_spec, problems, unusual)
+_OPERANDS = (*PLAIN, *SYMBOLIC)
 
 
 def _has_row(node: Node) -> bool:
@@ -476,7 +433,7 @@ def trace(
     gc.disable()  # there is little garbage, and collecting is slow because PyTorch has many objects
     try:
         env, static = (symbols.env, True) if symbols else (None, None)  # the model's own tensors have no symbols
-        with FakeTensorMode(shape_env=env, static_shapes=static) as mode, _told(exporting):
+        with FakeTensorMode(shape_env=env, static_shapes=static) as mode, surroundings.told(exporting):
             mode.cache_enabled = symbols is None  # storing a result whose sizes are symbols costs more than making it
             return _trace(_Recorder(module, mode, None, given, symbols, below), module, args, kwargs)
     except (Unusual, TooLong, DataSized, _core.UnsupportedError):
@@ -499,7 +456,10 @@ def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
     mode, symbols, values = recorder.mode, recorder.symbols, recorder.values.given
     outside.enter(module, _unit)
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    rows = [*_tensors(mode, module), *_leaves(mode, leaves, leaf_names(module, args, kwargs), symbols)]
+    rows = [
+        *placeholders.tensors(mode, module),
+        *placeholders.leaves(mode, leaves, placeholders.leaf_names(module, args, kwargs), symbols),
+    ]
     if symbols is not None:
         symbols.env.place = recorder.cause
     given = pytree.tree_unflatten([value for _, value, (kind, _), _ in rows if kind == "leaf"], spec)
@@ -530,12 +490,18 @@ def _trace(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], 
     return traced
 
 
-def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Recorder) -> Traced:
+def _call(module: torch.nn.Module, given: Any, rows: list[placeholders.Row], recorder: _Recorder) -> Traced:
     """Calls the module once, on tensors that become placeholders."""
     for row in rows:
         recorder.source(*row)
     before = buffers.kept(module)
-    with enable_python_dispatcher(), recorder, _portable(), _recording(recorder), contextlib.ExitStack() as symbolic:
+    with (
+        enable_python_dispatcher(),
+        recorder,
+        surroundings.portable(),
+        _recording(recorder),
+        contextlib.ExitStack() as symbolic,
+    ):
         if recorder.inner:
             symbolic.enter_context(inner.Below(recorder.record))
         for functions in () if recorder.symbols is None else (sized_math.expressions, boxes.any_number):
@@ -545,7 +511,7 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
         recorder.assigned.write_back()
         results = buffers.written_back(before, results, lambda t: recorder.node(t, None) is not None)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
-    if not all(isinstance(o, (Node, *_VALUES, *SYMBOLIC)) for o in outputs):
+    if not all(isinstance(o, (Node, *VALUES, *SYMBOLIC)) for o in outputs):
         raise Unusual(
             "returns what no operator made", inner=recorder.inner is None
         )  # a tangent of forward mode, for example
@@ -616,92 +582,3 @@ def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwa
     if isinstance(module, torch.fx.GraphModule):
         return Steps(module, recorder).run(*args, *kwargs.values())
     return module(*args, **kwargs)
-
-
-_Row = tuple[str, Any, tuple[str, Any], InputKind]  # of a placeholder: name, value, origin, kind
-
-
-def _tensors(mode: FakeTensorMode, module: torch.nn.Module) -> list[_Row]:
-    """Turns the model's tensors into tensors without data; a tensor with several names stays one tensor."""
-    known: dict[int, torch.Tensor] = {}
-    found: list[_Row] = []
-    rows = [
-        (path, group, kind, key, t)
-        for path, m in module.named_modules()
-        for group, kind in (
-            (m._parameters, InputKind.PARAMETER),
-            (m._buffers, InputKind.BUFFER),
-            (m.__dict__, InputKind.CONSTANT_TENSOR),
-        )
-        for key, t in group.items()
-        if isinstance(t, torch.Tensor)
-    ]
-    make = fake.owned(mode, {id(t): t for *_, t in rows}.values())
-    for path, group, kind, key, t in rows:
-        if id(t) not in known:
-            known[id(t)] = make(t)
-            name = f"{path}.{key}" if path else key
-            found.append((name.replace(".", "_"), known[id(t)], ("param", name), kind))
-        group[key] = known[id(t)]
-    for m in module.modules():
-        if isinstance(m, torch.nn.RNNBase):
-            m._init_flat_weights()
-    return found
-
-
-def _leaves(mode: FakeTensorMode, leaves: list[Any], names: list[str], symbols: Symbols | None) -> list[_Row]:
-    found: list[_Row] = []
-    for i, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
-        if not isinstance(leaf, (torch.Tensor, *_VALUES)):
-            raise Unusual(f"an argument of {type(leaf).__name__}")
-        value = leaf
-        if isinstance(leaf, torch.Tensor):
-            value = symbols.leaf(i, leaf, name) if symbols else mode.from_tensor(leaf)
-        found.append((name, value, ("leaf", i), InputKind.USER_INPUT))
-    return found
-
-
-def leaf_names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """Names of the leaves: the name of forward's argument, and the path to the leaf in it."""
-    signature: inspect.Signature = getattr(module, "__signature__", None) or inspect.signature(module.forward)
-    known = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-    last = known[-1] if known else "arg"
-    heads = [
-        known[i] if i < len(known) - 1 or len(args) == len(known) else f"{last}_{i - len(known) + 1}"
-        for i in range(len(args))
-    ]
-    found = []
-    for head, value in (*zip(heads, args, strict=True), *kwargs.items()):
-        for path, _ in pytree.tree_flatten_with_path(value)[0]:
-            found.append(re.sub(r"\W+", "_", head + pytree.keystr(path)).strip("_"))
-    return found
-
-
-@contextlib.contextmanager
-def _told(exporting: bool) -> Iterator[None]:
-    """Models that ask are told what torch.export tells them, or what eager mode does. (transformers asks for the class, too.)"""
-    compiler, classes = torch.compiler, torch._subclasses
-    before = compiler._is_compiling_flag, compiler._is_exporting_flag
-    compiler._is_compiling_flag = compiler._is_exporting_flag = exporting
-    classes.FakeTensor = FakeTensor if exporting else _Nothing  # type: ignore[misc,assignment]
-    try:
-        yield
-    finally:
-        compiler._is_compiling_flag, compiler._is_exporting_flag = before
-        classes.FakeTensor = FakeTensor  # type: ignore[misc]
-
-
-class _Nothing:
-    """A class of which there is no tensor."""
-
-
-@contextlib.contextmanager
-def _portable() -> Iterator[None]:
-    """No operators of particular libraries."""
-    backends = torch.backends
-    kept = [(b, b.set_flags(False)) for b in (backends.mkldnn, backends.nnpack, backends.cudnn)]
-    try:
-        yield
-    finally:
-        for backend, before in kept:
-            backend.set_flags(*before)

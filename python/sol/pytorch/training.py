@@ -19,7 +19,7 @@ from .builder import TORCH_TYPE
 from .facts import Facts
 from .hosted import Differs
 from .layout import Layout
-from .translate import Translation
+from .translation import Translation
 
 if TYPE_CHECKING:
     from .program import Program

@@ -13,7 +13,6 @@ import math
 import operator
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -24,7 +23,7 @@ from torch.export.graph_signature import InputKind
 
 from sol import _core, forms, log
 
-from . import operators
+from . import checks, operators
 from .assigned import assigned
 from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
@@ -35,79 +34,15 @@ from .outside import Outside, Registered, Unit
 from .problems import Problem, place, rejection
 from .problems import where as _where
 from .reals import Real
-from .sizes import Rounding, Shaped, Sizes
+from .sizes import Shaped, Sizes
 from .steps import FUNC, FUNC_INSTEAD
-from .trace import Source, Traced
+from .traced import Source, Traced
+from .translation import Input, Parameter, Replay, Result, Translation
 from .writes import DETACHED, Memory, viewed, written
 
 HALF = (torch.float16, torch.bfloat16)
 _OF = {"leaf": "argument", "host": "result of a host function", "param": "parameter"}
 BIG = 1024  # elements; larger constants are passed like parameters instead of becoming code
-
-
-@dataclass
-class Input:
-    """A tensor among the caller's leaves that the network reads."""
-
-    leaf: int  # its number; behind them come the results of host functions, tensors of the model, and then the seed
-    layout: Layout
-    handle: _core.Tensor
-
-
-@dataclass
-class Parameter:
-    """A tensor of the model, with its name there, or a constant of the trace."""
-
-    name: str
-    constant: torch.Tensor | None
-    layout: Layout
-    handle: _core.Tensor
-    leaf: tuple[int, torch.Tensor] | None = None  # number among the leaves: a parameter of torch.compile
-
-
-@dataclass
-class Replay:
-    """A result that shares memory with an input (leaf), a parameter (name) or another result, and the view operators to
-    apply."""
-
-    base: tuple[str, Any]
-    steps: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
-
-
-@dataclass
-class Result:
-    """A leaf of the returned structure: a `value` (a number or None), an `output` of the network, or a `replay`."""
-
-    kind: str
-    value: Any = None
-
-
-@dataclass
-class Translation:
-    """A translated network, and how a call's arguments and results map to it."""
-
-    graph: _core.Graph
-    inputs: list[Input] = field(default_factory=list)
-    params: list[Parameter] = field(default_factory=list)
-    outputs: list[tuple[Layout, torch.dtype]] = field(default_factory=list)
-    tracked: list[bool] = field(default_factory=list)  # by output: whether PyTorch would set requires_grad
-    origins: list[list[tuple[str, Any]]] = field(
-        default_factory=list
-    )  # for inference, by output: the arguments and tensors of the model that gradients would reach
-    results: list[Result] = field(default_factory=list)
-    writes: list[tuple[tuple[str, Any], int]] = field(
-        default_factory=list
-    )  # destination, and number of the network's output
-    checks: list[tuple[int, list[int]]] = field(
-        default_factory=list
-    )  # number of a read, and the outputs it follows from
-    constants: dict[str, torch.Tensor] = field(default_factory=dict)
-    before: list[str] = field(default_factory=list)  # tensors of the model that are inputs behind the caller's leaves
-    random: bool = False  # the last input, after the caller's leaves, is a seed
-    leaves: dict[int, Layout] = field(
-        default_factory=dict
-    )  # of a trace with symbols: tensors among the caller's leaves
-    roundings: list[Rounding] = field(default_factory=list)  # likewise: what must hold for the sizes of a call
 
 
 _DUAL = frozenset(  # differentiation in forward mode
@@ -247,7 +182,7 @@ class Translator:
         name = str(which)
         half = where == "param" and val.dtype in HALF and name in self.tensors and all(map(_is_cast, node.users))
         if not half:
-            check(self._sized(val))
+            checks.representable(self._sized(val))
         self.b.name = node.name
         tracked = (where, which) in self.wanted
         if where == "host":
@@ -329,7 +264,7 @@ class Translator:
 
         val = self._sized(node.meta.get("val"))
         with contextlib.suppress(Rejected, _core.Error, TypeError):
-            check(val)
+            checks.representable(val)
             self.env[node] = [like(v) for v in val] if isinstance(val, list | tuple) else like(val)
             self.memory.enter(node)
 
@@ -366,7 +301,7 @@ class Translator:
             return self._higher(node, module)
         name, schema = str(node.target), node.target._schema
         row = operators.find(name)
-        check(val)
+        checks.representable(val)
         if operators.is_complex(val) or any(operators.is_complex(n.meta.get("val")) for n in node.all_input_nodes):
             row = operators.find_complex(name)
         elif row is None and (plain := operators.without_out(node.target)) is not None:
@@ -374,7 +309,7 @@ class Translator:
         if row is None:
             return self._decomposed(node)
         if isinstance(row, operators.Row) and row.one_type:
-            _check_types(node)
+            checks.same_types(node)
         args, kwargs = self._read(node.args), self._read(node.kwargs)
         b = self.b
         b.name = f"{path}.{node.name}" if path else node.name
@@ -388,11 +323,11 @@ class Translator:
         elif target is not None and isinstance(made, Complex):
             made = operators.like_out(b, made)
         else:
-            made = _as_traced(b, made, val)
+            made = checks.sized_as_traced(b, made, val)
         try:
-            _compare(name, made, val)
+            checks.as_promised(name, made, val)
         except _core.InternalError as e:
-            _check_types(node)
+            checks.same_types(node)
             if isinstance(row, Outside | Registered):
                 raise Rejected(str(e).partition(": ")[2]) from e
             raise
@@ -429,13 +364,13 @@ class Translator:
     def _unit(self, node: torch.fx.Node, unit: Unit, path: str, line: str) -> Any:
         """Translates a module with a hook."""
         val = self._sized(node.meta.get("val"))
-        check(val)
+        checks.representable(val)
         params, *args = self._read(node.args)
         b = self.b
         b.name, b.line, b.out, b.target, b.params = path or unit.path or node.name, line, val, str(unit), params
         made = unit.function(b, unit.module, *args, **self._read(node.kwargs))
         try:
-            _compare(str(unit), made, val)
+            checks.as_promised(str(unit), made, val)
         except (_core.InternalError, TypeError) as e:
             raise Rejected(f"its hook: {str(e).partition(': ')[2] or e}") from e
         return made
@@ -509,7 +444,7 @@ class Translator:
         val = self._sized(node.meta["val"])
         if isinstance(val, list | tuple) and (not isinstance(made, list | tuple) or len(made) != len(val)):
             raise Rejected("")
-        _compare(str(node.target), made, val)
+        checks.as_promised(str(node.target), made, val)
         return made
 
     def _again(self, node: torch.fx.Node) -> Any:
@@ -665,24 +600,6 @@ def _has_node(arg: Any) -> bool:
     return isinstance(arg, torch.fx.Node)
 
 
-def check(val: Any) -> None:
-    """Rejects values that SOL cannot represent."""
-    for v in val if isinstance(val, list | tuple) else [val]:
-        if isinstance(v, Shaped):
-            sol_name(REAL.get(v.dtype, v.dtype))
-        if not isinstance(v, torch.Tensor):
-            continue
-        if v.layout != torch.strided:
-            raise Rejected(f"layout {str(v.layout).removeprefix('torch.')}")
-        if v.is_quantized:
-            raise Rejected("quantised tensors")
-        if v.device.type != "cpu":
-            raise Rejected(f"device {v.device}")
-        if any(not isinstance(s, int) for s in v.shape):
-            raise Rejected("the shape depends on data")
-        sol_name(REAL.get(v.dtype, v.dtype))
-
-
 def _physical(dtype: torch.dtype, layout: Layout) -> tuple[str, tuple[int, ...]]:
     """Type and sizes of a tensor in memory. Complex numbers add a last dimension of two."""
     if dtype in REAL:
@@ -690,41 +607,6 @@ def _physical(dtype: torch.dtype, layout: Layout) -> tuple[str, tuple[int, ...]]
     return sol_name(dtype), tuple(map(forms.form, layout.physical))
 
 
-def _as_traced(b: Builder, made: Any, val: Any) -> Any:
-    """A result with the sizes of the trace. They may follow from rules that hold for all calls of the program, but that SOL's
-    forms do not know: h // 4 is 1, min(n, 17) is n. Each call is compared with them."""
-    if isinstance(made, list | tuple) and isinstance(val, list | tuple) and len(made) == len(val):
-        return type(made)(_as_traced(b, m, v) for m, v in zip(made, val, strict=True))
-    if not isinstance(made, Value) or not isinstance(val, torch.Tensor | Shaped) or made.ndim != val.ndim:
-        return made
-    shape = tuple(val.shape)
-    if made.shape == shape or list(map(forms.hint, made.shape)) != list(map(forms.hint, shape)):
-        return made
-    return b.layer("Exactly", made, shape=list(shape))
-
-
-def _check_types(node: torch.fx.Node) -> None:
-    """Rejects operands of several types: PyTorch's shape functions do not check them, but its operators do."""
-    operands = [a.meta.get("val") for a in node.args if isinstance(a, torch.fx.Node)]
-    types = sorted(
-        {sol_name(t.dtype) for t in operands if isinstance(t, torch.Tensor | Shaped) and t.dtype not in REAL}
-    )
-    if len(types) > 1:
-        raise Rejected(f"operands of several types: {', '.join(types)}")
-
-
 def _real(x: Value | Complex) -> tuple[Value | None, Value | None]:
     """The real and imaginary parts; None: zeros."""
     return (x.re, x.im) if isinstance(x, Complex) else (x, None)
-
-
-def _compare(name: str, made: Any, val: Any) -> None:
-    """A safety net for the table: the result must have the types and shapes that PyTorch gives."""
-    if isinstance(val, torch.Tensor | Shaped):
-        if not isinstance(made, Value | Complex) or made.shape != tuple(val.shape) or made.dtype != val.dtype:
-            expected = f"{str(val.dtype).removeprefix('torch.')}{list(val.shape)}"
-            raise _core.InternalError(f"{name}: expected {expected}, got {made!r}")
-    elif isinstance(val, list | tuple):
-        for m, v in zip(made, val, strict=False):
-            if m is not None:
-                _compare(name, m, v)

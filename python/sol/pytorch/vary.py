@@ -22,7 +22,7 @@ from .sizes import Rounding, Sizes
 from .steps import Unusual
 from .structure import decode
 from .symbols import LEAST, SECONDS, Cause, Place, Symbols, TooLong, holds, value
-from .trace import Traced
+from .traced import Traced
 from .wording import rules, shown
 
 Free = Mapping[Place, Dim]

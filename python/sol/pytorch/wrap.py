@@ -17,9 +17,9 @@ from .builder import TORCH_TYPE
 from .face import attach
 from .guards import Row
 from .layout import Layout, row_major
-from .trace import Traced
+from .traced import Traced
 from .training import Origin
-from .translate import Input, Parameter, Result, Translation
+from .translation import Input, Parameter, Result, Translation
 from .values import Given
 
 _NOT_HERE = (
