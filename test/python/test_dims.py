@@ -403,6 +403,19 @@ def test_report_of_quotients():
     assert report.outputs == ["out_0 [#0, 4, ((#1 - 3)//8 - 1)//2 + 1]"]
 
 
+def test_group_norm_puts_no_rules_on_sizes():
+    """PyTorch reshapes its operand in between, which would exclude maps that are one pixel wide."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(2, 8), nn.GroupNorm(8, 8, affine=False))
+    x = torch.randn(2, 3, 16, 24)
+    assert not sol.dims(model.eval(), x).rules
+    s = sol.optimize(model, x, vdims=True)
+    for shape in ((3, 3, 9, 13), (2, 3, 9, 2)):
+        x = torch.randn(shape)
+        with torch.no_grad():
+            torch.testing.assert_close(s(x), model(x), rtol=1e-5, atol=1e-5)
+    assert len(s._sol.programs) == 1
+
+
 def test_report_of_rules():
     """Comparisons have no negative terms, and of several limits of a sum the closest is shown."""
 

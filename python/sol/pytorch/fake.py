@@ -2,7 +2,7 @@
 
 Plain tensors of a model need only sizes and strides. `Known` caches, for one trace, the shapes of an operator's results
 by the shapes of its operands, if the results are new tensors. Where sizes are symbols, an operator puts the same limits on the same
-sizes each time, so one call finds them all. PyTorch's methods handle everything else.
+sizes each time, so one call finds them all. `grouped` asks less of sizes than PyTorch does. PyTorch's methods handle everything else.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._sympy.functions import Max
 
 Number = int | torch.SymInt
 _PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
@@ -92,6 +94,39 @@ class Known:
         self.forms[key] = None if form is None or made.untyped_storage()._cdata in _memories(args) else form
 
 
+def grouped(func: Any, args: Sequence[Any]) -> torch.Tensor | None:
+    """The result of group_norm for a row-major tensor whose sizes are symbols. PyTorch would reshape it in between and ask which
+    sizes divide which: each answer would limit the sizes. None: the case is not that simple."""
+    if func is not torch.ops.aten.group_norm.default or torch.is_grad_enabled() or not _is_row_major(args[0]):
+        return None
+    x, groups, *rows = args[:4]
+    channels = x.shape[1] if x.ndim > 2 else 0
+    if type(channels) is not int or channels < 1 or groups < 1 or channels % groups:
+        return None
+    if any(r.dtype != x.dtype or tuple(r.shape) != (channels,) for r in rows if r is not None):
+        return None
+    return fresh(x.fake_mode, (x.shape, x.stride(), x.dtype, x.device))
+
+
+def _is_row_major(t: Any) -> bool:
+    """Whether a tensor with symbols as sizes is row-major for all of their values. Asking for the strides' values would limit them."""
+    if type(t) is not FakeTensor or not t._has_symbolic_sizes_strides or not t.ndim or _outline(t, []) is None:
+        return False
+    n = sympy.Integer(1)
+    for size, stride in zip(_numbers(reversed(t.shape)), _numbers(reversed(t.stride())), strict=True):
+        if _without_max(stride) != n:
+            return False
+        n *= size
+    return True
+
+
+def _without_max(stride: Any) -> Any:
+    """A stride as the product of sizes. PyTorch takes 1 for sizes that are 0, when no stride matters."""
+    if not isinstance(stride, sympy.Basic) or not stride.has(Max):
+        return stride
+    return stride.replace(lambda e: isinstance(e, Max) and e.args[0] == 1 and len(e.args) == 2, lambda e: e.args[1])
+
+
 def _outline(arg: Any, modes: list[FakeTensorMode]) -> Any:
     """All properties of operands that sizes may depend on. None: an operand is unusual."""
     if type(arg) is FakeTensor:
@@ -109,7 +144,7 @@ def _outline(arg: Any, modes: list[FakeTensorMode]) -> Any:
     return (type(arg), arg) if isinstance(arg, _PLAIN) else None
 
 
-def _numbers(sizes: Sequence[Number]) -> tuple[Any, ...]:
+def _numbers(sizes: Iterable[Number]) -> tuple[Any, ...]:
     """Numbers, and expressions of symbols."""
     return tuple(n.node.expr if isinstance(n, torch.SymInt) else n for n in sizes)
 
