@@ -791,6 +791,16 @@ def test_time_limit():
     check_calls(s, model, [(ids(3, 9),)])
 
 
+def test_one_operator_takes_too_long():
+    """The time is looked at within an operator, too, where PyTorch asks which sizes divide which."""
+    symbols = Symbols(dict.fromkeys([(0, 0), (0, 1)], sol.inputs.ANY))
+    with torch._subclasses.FakeTensorMode(shape_env=symbols.env):
+        x = symbols.leaf(0, torch.randn(4, 6), "x")
+        symbols.env.end, symbols.env.place = 0.0, lambda: symbols_file.Cause("", "", "")
+        with pytest.raises(symbols_file.TooLong):
+            x.reshape(-1, 3)
+
+
 def test_any_call():
     """Without arguments, vdims=True is for every call: sizes vary in each form of it."""
     model = Apply(lambda s, x, y=0: x * 2 + y)

@@ -71,8 +71,9 @@ class _Env(ShapeEnv):
     """A ShapeEnv that notes where each guard and each fixed symbol comes from. PyTorch's caches keep it alive, so `place` must be
     `nowhere` behind a trace: it would keep the model, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: float) -> None:
         super().__init__(duck_shape=False)
+        self.end = end  # of the time that a trace may take
         self.place: Callable[[], Cause] = nowhere
         self.causes: dict[sympy.Symbol, Cause] = {}
         self.guarded: list[Cause] = []  # by guard
@@ -88,7 +89,14 @@ class _Env(ShapeEnv):
         if isinstance(found, sympy.Integer) and a not in self.causes:
             self.causes[a] = self.causes.get(before) or self._cause()
 
+    def check_time(self) -> None:
+        """Raises TooLong."""
+        if time.thread_time() > self.end:
+            raise TooLong
+
     def _evaluate_expr(self, orig_expr: sympy.Basic, *args: Any, **kwargs: Any) -> sympy.Basic:
+        if self.place is not nowhere:  # within an operator, too: a reshape of products of quotients asks for minutes
+            self.check_time()
         outer = self._converts
         self._converts = outer or not (orig_expr.is_Boolean or orig_expr.is_Relational)
         try:
@@ -114,14 +122,13 @@ class Symbols:
         """Forgets the symbols and guards of a trace that failed, for another one."""
         self._found: list[tuple[sympy.Symbol, Any]] = []  # sizes that the network sets, and their most
         self._sizes: dict[Any, Any] = {}  # by what is counted
-        self.env = _Env()
+        self.env = _Env(self.end)
         self.made: dict[Place, sympy.Expr] = {}
         self._named: dict[str, Any] = {}
 
     def check_time(self) -> None:
         """Raises TooLong."""
-        if time.thread_time() > self.end:
-            raise TooLong
+        self.env.check_time()
 
     def leaf(self, i: int, t: torch.Tensor, name: str) -> torch.Tensor:
         """A tensor without data in place of leaf number i, in the current mode."""
