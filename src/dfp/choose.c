@@ -12,7 +12,9 @@ struct weigh {
     int ivar;
     double points, cost; /* points: how often the expression is computed */
     double vectors;      /* vectors for one pass over the index variable */
-    bool packs;          /* constant operands can be packed: those of a group that has one vector index variable */
+    /* constant operands count as packed: those of a group that has one vector index variable can be. Work items count
+     * those of all groups, so that they add up rows of weights together */
+    bool packs;
 };
 
 static double pieces(int64_t n, int lanes)
@@ -155,7 +157,7 @@ static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int ivar, boo
 {
     struct loops *loops = d->loops;
     const uint64_t own = stmt_ivars(loops, s);
-    struct weigh w = {.d = d, .ivar = ivar, .points = (double)ivars_points(loops, own), .packs = group};
+    struct weigh w = {.d = d, .ivar = ivar, .points = (double)ivars_points(loops, own), .packs = group || d->items};
     w.vectors = pieces(usual(loops, ivar), d->lanes);
     struct bound b = {loops, own};
     ex_walk(loops, s->value, see_bound, &b);
