@@ -13,7 +13,8 @@ struct weigh {
     double points, cost; /* points: how often the expression is computed */
     double vectors;      /* vectors for one pass over the index variable */
     /* constant operands count as packed: those of a group that has one vector index variable can be. Work items count
-     * those of all groups, so that they add up rows of weights together */
+     * those of all groups, so that they add up rows of weights together: PoCL 3.1 computes the steps of a GRU wrongly
+     * whose items take a result each */
     bool packs;
 };
 
