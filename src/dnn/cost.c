@@ -81,7 +81,7 @@ static int64_t sets_at(int64_t sets, int64_t stride)
 enum { L1_SETS = 64, L1_WAYS = 8 }; /* at least */
 
 /* Do so many lines that are `stride` bytes apart evict one another from L1? */
-static bool conflict(double lines, int64_t stride)
+static bool evict_each_other(double lines, int64_t stride)
 {
     const int64_t sets = sets_at(L1_SETS, stride);
     return sets < L1_SETS && lines > (double)sets * L1_WAYS;
@@ -90,14 +90,15 @@ static bool conflict(double lines, int64_t stride)
 /* Do the pixels of a tile, so that each step of K misses? */
 static bool conflicts(const struct blocking *b, double pixels)
 {
-    return conflict(pixels, size_hint(axis_stride(&b->m.at[b->m.n - 1], b->a_stride)) * b->p->bytes);
+    return evict_each_other(pixels, size_hint(axis_stride(&b->m.at[b->m.n - 1], b->a_stride)) * b->p->bytes);
 }
 
 /* The cycles of storing a lane of results that are not contiguous. */
 static double store_lane(const struct blocking *b)
 {
     const struct view *v = &b->p->view[b->p->nview - 1];
-    return conflict(b->lanes, stride_about(v->s[b->p->vector]) * b->p->bytes) ? constants.line : constants.store;
+    return evict_each_other(b->lanes, stride_about(v->s[b->p->vector]) * b->p->bytes) ? constants.line
+                                                                                      : constants.store;
 }
 
 /* The part of the lines of a cache that rows of b in place need, of those that they can lie in: rows a power of two

@@ -105,7 +105,7 @@ static int64_t tasks(const struct gemv *g)
 /* The cycles of a vector of products, about. */
 static double step_cycles(const struct gemv *g)
 {
-    const double len = (double)size_about(g->k.at[g->k.n - 1].size), k = len * (double)g->nrun;
+    const double len = (double)MAX(1, size_about(g->k.at[g->k.n - 1].size)), k = len * (double)g->nrun;
     const int64_t left = (int64_t)len % ROWS;
     return 1 + 2 * (g->columns ? ((double)((int64_t)len / ROWS) + (double)left) / len : g->lanes / k);
 }
@@ -239,7 +239,7 @@ static void add_rows_function(const struct gemv *g, struct text *out, const char
     text_put(out, "}\n\n");
 }
 
-/* Where sizes vary, there may be less results than lanes. */
+/* Where sizes vary, there may be fewer results than lanes. */
 static void few_columns(const struct gemv *g, struct text *out)
 {
     text_open(out, "if (%lld < %d) {", (long long)g->n.size, g->lanes);
