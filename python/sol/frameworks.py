@@ -121,6 +121,11 @@ def of(what: str, model: Any, call: Call) -> str:
     if is_model(model):
         return "onnx"
     name = _of_type(type(model)) or (_of_function(call) if callable(model) else None)
+    if name is None and callable(model):
+        raise _core.InvalidError(
+            f"{what}: {getattr(model, '__name__', type(model).__name__)} belongs to no framework, and none is imported: import its "
+            "framework, or pass example arguments, its tensors"
+        )
     if name is None:
         raise _core.InvalidError(
             f"{what}: expected a torch.nn.Module, a Keras model, a function on tensors, or an ONNX model (path, bytes or ModelProto), "

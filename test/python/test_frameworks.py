@@ -226,3 +226,11 @@ def test_structures():
     tree = ({"b": 1, "a": [2, (3,)]}, None)
     assert flatten(tree) == [1, 2, 3, None]
     assert rebuild(tree, [5, 6, 7, 8]) == ({"b": 5, "a": [6, (7,)]}, 8)
+
+
+def test_a_function_needs_a_framework():
+    """Without one that is imported, a function on numbers could belong to any."""
+    code = "import sol; sol.optimize(lambda x: x, 1.0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "sol.optimize: <lambda> belongs to no framework, and none is imported: import its framework" in done.stderr
