@@ -51,9 +51,9 @@ struct layer_def {
     sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                         const struct attrs *attrs, struct text *out_row);
     /* OPAQUE: gives the shapes and types of the outputs, and the arguments of a kind of reference.h, in the arena.
-     * `attrs` belongs to the layer. */
+     * `attrs` belongs to the layer; `loops` gets the sizes that must not be negative (loops_need). */
     sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
-                        const struct attrs *attrs, int *out_nout, struct opdef_input *out);
+                        const struct attrs *attrs, struct loops *loops, int *out_nout, struct opdef_input *out);
     void (*describe)(struct arena *a, const struct sol_layer *l, struct reference *out);
     int math;                /* MAP: row of math.def, otherwise -1 */
     const struct opdef *row; /* `text`, parsed; NULL: there is none */

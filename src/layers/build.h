@@ -9,9 +9,10 @@
 #define BUILDER(name)                                                                                    \
     sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in, \
                     const struct attrs *attrs, struct text *out)
-#define OPAQUE_SHAPE(name)                                                                               \
-    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in, \
-                    const struct attrs *attrs, int *out_nout, struct opdef_input *out)
+#define OPAQUE_SHAPE(name)                                                                                 \
+    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,   \
+                    const struct attrs *attrs, __attribute__((unused)) struct loops *loops, int *out_nout, \
+                    struct opdef_input *out)
 #define OPAQUE_DESCRIBE(name) void name(struct arena *a, const struct sol_layer *l, struct reference *out)
 
 /* build.c */

@@ -382,8 +382,8 @@ static sol_status bind_opaque(struct arena *a, const struct layer_def *def, int 
 {
     struct opdef_input out[SOL_MAX_DIMS] = {0};
     int nout = 0;
-    TRY(def->shape(a, def, nin, in, attrs, &nout, out));
     struct loops *loops = loops_create(a, def->name);
+    TRY(def->shape(a, def, nin, in, attrs, loops, &nout, out));
     for (int i = 0; i < nin; i++)
         if (!in[i].missing)
             loops_tensor(loops, arena_printf(a, "x%d", i), LOOPS_INPUT, in[i].dtype, in[i].ndim, in[i].shape);

@@ -139,6 +139,14 @@ static void join_dims(struct reference *r)
 
 /* -- ScatterElements(x, i, u) */
 
+/* Is a size within another one? Of sizes that vary, that may be a need of each call. */
+static bool within(struct loops *loops, int64_t size, int64_t room)
+{
+    if (size_hint(size) > size_hint(room)) return false;
+    loops_need(loops, size_sub(room, size));
+    return true;
+}
+
 OPAQUE_SHAPE(shape_scatter_elements)
 {
     struct sol_ctx *ctx = arena_ctx(a);
@@ -150,7 +158,8 @@ OPAQUE_SHAPE(shape_scatter_elements)
     TRY(rank_of(ctx, def, in, 1, in[0].ndim, true));
     TRY(rank_of(ctx, def, in, 2, in[0].ndim, true));
     for (int d = 0; d < in[0].ndim; d++)
-        if (!size_le(in[1].shape[d], in[2].shape[d]) || (d != axis && !size_le(in[1].shape[d], in[0].shape[d])))
+        if (!within(loops, in[1].shape[d], in[2].shape[d]) ||
+            (d != axis && !within(loops, in[1].shape[d], in[0].shape[d])))
             return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: %lld indices for %lld of u into %lld", def->name,
                             d, (long long)in[1].shape[d], (long long)in[2].shape[d], (long long)in[0].shape[d]);
     *out_nout = 1;

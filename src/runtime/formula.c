@@ -1,7 +1,7 @@
 /* The peak of memory as a formula of the dimensions that vary: a short sum of monomials that comes close to what the
  * network needs besides its parameters, at sizes around the hints. One monomial after the other is added, always the
  * one that helps most, of similar ones the one with the lowest powers, until the sum is close enough; the constant then
- * makes it exact at the hints. */
+ * makes it exact at the hints. Of many dimensions, those that matter most have terms. */
 #include "base/size.h"
 #include "runtime/inside.h"
 
@@ -19,8 +19,8 @@ enum {
 
 struct fit {
     struct sol_net *net;
-    int ndim;
-    int64_t at[FITTED][POINTS]; /* sizes of each dimension; all equal: it has no terms */
+    int ndim, dim[FITTED];      /* the numbers of the dimensions that are fitted */
+    int64_t at[FITTED][POINTS]; /* sizes of each; all equal: it has no terms */
     double peak[VALUES];        /* at the sizes that the digits of the index choose, without parameters */
     int n, term[TERMS];         /* monomials: the digits of the number are the powers */
     double coef[TERMS];
@@ -32,28 +32,77 @@ static int digit(int i, int d)
     return i % POINTS;
 }
 
-/* The hint and two sizes above it, or below it. Blocks begin at cache lines: sizes that differ by whole lines round
- * alike, so that steps of small blocks do not look like a power. */
-static void choose_points(const struct sol_net_dim *d, int64_t *at)
+/* The hint and two sizes above it (way = 1) or below it (-1). Blocks begin at cache lines: sizes that differ by whole
+ * lines round alike, so that steps of small blocks do not look like a power. */
+static void choose_points(const struct sol_dim_limits *l, int way, int64_t *at)
 {
     enum { LINE = 64 };
-    const struct sol_dim_limits *l = &d->limits;
     int64_t step = MAX(l->hint / l->multiple, 1) * l->multiple, lines = l->multiple;
     while (lines % LINE) lines += l->multiple;
     if (step < lines && l->hint + 2 * lines <= l->max) step = lines;
-    if (l->hint + 2 * step > l->max) step = -MIN(step, (l->hint - l->min) / 2 / l->multiple * l->multiple);
+    if (way < 0) step = -MIN(step, (l->hint - l->min) / 2 / l->multiple * l->multiple);
     for (int k = 0; k < POINTS; k++) at[k] = l->hint + k * step;
+}
+
+/* Memory without parameters. Errors: INVALID (a layer does not take the sizes). */
+static sol_status peak_at(struct sol_net *net, const int64_t *dims, double *out_peak)
+{
+    struct sol_memory m;
+    TRY(sol_net_memory_at(net, dims, &m));
+    *out_peak = (double)MAX(m.peak - m.params - m.prepared, 1);
+    return SOL_OK;
+}
+
+/* Sizes of a dimension that the layers take where the others have their hints (none but the hint: all equal), and how
+ * much of the peak they change. */
+static sol_status try_points(struct sol_net *net, int d, int64_t *hints, int64_t *at, double *out_change)
+{
+    const struct sol_dim_limits limits = sol_net_dim(net, d).limits;
+    *out_change = 0;
+    for (int way = 1; way >= -1; way -= 2) {
+        double first = 0, peak = 0;
+        sol_status status = SOL_OK;
+        choose_points(&limits, way, at);
+        for (int k = 0; k < POINTS && !status; k++) {
+            hints[d] = at[k];
+            status = at[k] > limits.max ? SOL_ERR_INVALID : peak_at(net, hints, k ? &peak : &first);
+        }
+        hints[d] = limits.hint;
+        if (status && status != SOL_ERR_INVALID) return status;
+        if (!status) {
+            *out_change = peak > first ? peak / first : first / peak;
+            return SOL_OK;
+        }
+    }
+    for (int k = 0; k < POINTS; k++) at[k] = limits.hint;
+    return SOL_OK;
+}
+
+/* The dimensions that change the peak most, in their order. */
+static sol_status choose_dims(struct fit *f)
+{
+    const int n = sol_net_dims(f->net);
+    int64_t hints[SIZE_MOST_DIMS], at[SIZE_MOST_DIMS][POINTS];
+    double change[SIZE_MOST_DIMS];
+    for (int d = 0; d < n; d++) hints[d] = sol_net_dim(f->net, d).limits.hint;
+    for (int d = 0; d < n; d++) TRY(try_points(f->net, d, hints, at[d], &change[d]));
+    for (int d = 0; d < n; d++) {
+        int before = 0;
+        for (int o = 0; o < n; o++) before += change[o] > change[d] || (change[o] == change[d] && o < d);
+        if (before >= FITTED) continue;
+        memcpy(f->at[f->ndim], at[d], sizeof at[d]);
+        f->dim[f->ndim++] = d;
+    }
+    return SOL_OK;
 }
 
 static sol_status sample(struct fit *f)
 {
     int64_t dims[SIZE_MOST_DIMS];
-    struct sol_memory m;
     for (int i = 0; i < sol_net_dims(f->net); i++) dims[i] = sol_net_dim(f->net, i).limits.hint;
     for (int i = 0; i < VALUES; i++) {
-        for (int d = 0; d < f->ndim; d++) dims[d] = f->at[d][digit(i, d)];
-        TRY(sol_net_memory_at(f->net, dims, &m));
-        f->peak[i] = (double)MAX(m.peak - m.params - m.prepared, 1);
+        for (int d = 0; d < f->ndim; d++) dims[f->dim[d]] = f->at[d][digit(i, d)];
+        TRY(peak_at(f->net, dims, &f->peak[i]));
     }
     return SOL_OK;
 }
@@ -174,7 +223,7 @@ static void put_formula(struct text *t, const struct fit *f, double peak)
     for (int i = 1; i < f->n; i++) {
         text_put(t, t->n ? " + " : "");
         for (int d = 0; d < FITTED; d++)
-            for (int k = digit(f->term[i], d); k; k--) text_put(t, "#%d * ", d);
+            for (int k = digit(f->term[i], d); k; k--) text_put(t, "#%d * ", f->dim[d]);
         put_bytes(t, f->coef[i]);
     }
     if (!t->n) put_bytes(t, 0);
@@ -182,23 +231,21 @@ static void put_formula(struct text *t, const struct fit *f, double peak)
 
 sol_status sol_net_memory_print(struct sol_net *net, char **out_text)
 {
-    struct fit f = {.net = net, .ndim = MIN(sol_net_dims(net), FITTED)};
+    struct fit f = {.net = net};
     struct sol_memory m;
     struct arena *a = arena_create(net->ctx);
     *out_text = NULL;
     if (!a) return ctx_check(net->ctx);
     struct text t = text_new(a);
-    for (int d = 0; d < f.ndim; d++) {
-        const struct sol_net_dim dim = sol_net_dim(net, d);
-        choose_points(&dim, f.at[d]);
-    }
     sol_net_memory(net, &m);
-    const sol_status fits = sample(&f);
+    sol_status fits = choose_dims(&f);
+    if (!fits) fits = sample(&f);
     if (fits && fits != SOL_ERR_INVALID) {
         arena_destroy(a);
         return fits;
     }
-    if (!fits) choose_terms(&f); /* otherwise a layer cannot have one of the sizes: the peak at the hints alone */
+    if (!fits)
+        choose_terms(&f); /* otherwise a layer cannot have some of the sizes together: the peak at the hints alone */
     put_formula(&t, &f, (double)m.peak);
     sol_status status = ctx_check(net->ctx);
     if (!status && !(*out_text = ctx_try(net->ctx, t.n + 1)))

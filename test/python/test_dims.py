@@ -914,6 +914,36 @@ def test_sizes_of_several_operands_are_one(name):
     assert len(optimized._sol.programs) == 1
 
 
+FEWER = {  # operators with at most as many indices as elements
+    "scatter_add": (
+        lambda x, i, u: x.scatter_add(0, i, u),
+        lambda b, n: (torch.randn(11, b), torch.randint(0, 11, (2 * n, n)), torch.randn(2 * b, b)),
+    ),
+    "gather": (
+        lambda x, i: x.gather(1, i),
+        lambda b, n: (torch.randn(b, 11, requires_grad=True), torch.randint(0, 11, (n, 3))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FEWER)
+def test_sizes_that_are_less(name):
+    """One program for any sizes that fit, and one with gradients."""
+    function, make = FEWER[name]
+    optimized = sol.optimize(function, *make(6, 5), vdims=True)
+    for b, n in ((6, 5), (3, 3), (9, 2)):
+        args = make(b, n)
+        results = [f(*args) for f in (optimized, function)]
+        torch.testing.assert_close(*results)
+        if args[0].requires_grad:
+            torch.testing.assert_close(*(torch.autograd.grad(y, args[0], y.detach().cos()) for y in results))
+    kinds = [p.gradient is not None for p in optimized._sol.programs.values()]
+    assert len(kinds) == len(set(kinds))
+    assert all("#" in p.net.peak for p in optimized._sol.programs.values())
+    with pytest.raises(sol.InvalidError, match=name):
+        optimized(*make(3, 4))
+
+
 def test_fewer_indices_than_other_sizes():
     def fewer(x, i, u):
         return x.scatter_add(1, i, u)
