@@ -221,7 +221,9 @@ def serve(system: str, name: str) -> list[float]:
         torch.onnx.export(
             model, (example,), str(path), dynamo=False, opset_version=17, input_names=["x"], dynamic_axes=axes
         )
-        session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()  # otherwise one for each processor
+        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
         def call(x: torch.Tensor) -> object:
             return session.run(None, {"x": x.numpy()})

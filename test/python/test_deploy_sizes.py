@@ -262,13 +262,37 @@ def test_python_wrapper_of_any_size(tmp_path):
         np.testing.assert_allclose(np.load(tmp_path / f"y{r}.npy"), model(x)[0].detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_training_of_any_batch(tmp_path):
+class Words(nn.Module):
+    """Layers without loops: gradients are put to rows, values are sorted, a matrix is inverted."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.out = nn.Embedding(20, 6), nn.Linear(6, 5)
+
+    def forward(self, ids):
+        x = self.embedding(ids).sort(1).values
+        return self.out((x @ torch.linalg.inv(x.mT @ x + torch.eye(6))).sum(1))
+
+
+TRAINED = {
+    "pictures": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5)
+        ),
+        lambda n: torch.randn(n, 1, 8, 8),
+    ),
+    "words": (Words, lambda n: torch.randint(0, 20, (n, 7))),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_of_any_batch(name, tmp_path):
     """Gradients at several batch sizes, tail batches among them, and predictions with the trained values."""
     torch.manual_seed(5)
-    model = nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5)
-    ).eval()
-    deploy(tmp_path, "shared_lib", model, (sol.input([sol.dim("n", max=40), 1, 8, 8]),), training=True)
+    make, inputs = TRAINED[name]
+    model, x = make().eval(), inputs(1)
+    open_ = sol.input([sol.dim("n", max=40), *x.shape[1:]], dtype=x.dtype)
+    deploy(tmp_path, "shared_lib", model, (open_,), training=True)
     code = """
 import ctypes, numpy as np, libnet_numpy as w
 lib = w._lib
@@ -291,7 +315,7 @@ try:
 except RuntimeError as e:
     print(e)
 """
-    data = {n: (torch.randn(n, 1, 8, 8), torch.randn(n, 5)) for n in (16, 1, 40, 7)}
+    data = {n: (inputs(n), torch.randn(n, 5)) for n in (16, 1, 40, 7)}
     for n, (x, g) in data.items():
         np.save(tmp_path / f"x{n}.npy", x.numpy())
         np.save(tmp_path / f"g{n}.npy", g.numpy())

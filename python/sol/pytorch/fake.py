@@ -2,17 +2,19 @@
 
 Plain tensors of a model need only sizes and strides. `Known` caches, for one trace, the shapes of an operator's results
 by the shapes of its operands, if the results are new tensors. Where sizes are symbols, an operator puts the same limits on the same
-sizes each time, so one call finds them all. `grouped` asks less of sizes than PyTorch does. PyTorch's methods handle everything else.
+sizes each time, so one call finds them all. `lenient` asks less of sizes than PyTorch does. PyTorch's methods handle everything else.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import sympy
 import torch
+from torch._prims_common import infer_size, is_contiguous_or_false, make_contiguous_strides_for
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._sympy.functions import Max
 
@@ -94,18 +96,37 @@ class Known:
         self.forms[key] = None if form is None or made.untyped_storage()._cdata in _memories(args) else form
 
 
-def grouped(func: Any, args: Sequence[Any]) -> torch.Tensor | None:
-    """The result of group_norm for a row-major tensor whose sizes are symbols. PyTorch would reshape it in between and ask which
-    sizes divide which: each answer would limit the sizes. None: the case is not that simple."""
-    if func is not torch.ops.aten.group_norm.default or torch.is_grad_enabled() or not _is_row_major(args[0]):
+def lenient(func: Any, args: Sequence[Any]) -> torch.Tensor | None:
+    """The result of an operator of which PyTorch would ask more of sizes that are symbols than it needs. None: it is no such operator, or
+    the case is not that simple."""
+    return _viewed(*args) if func in _VIEWS else _grouped(*args) if func is torch.ops.aten.group_norm.default else None
+
+
+def _grouped(x: FakeTensor, groups: int, *more: Any) -> torch.Tensor | None:
+    """group_norm of a row-major tensor. PyTorch would reshape it in between and ask which sizes divide which."""
+    if torch.is_grad_enabled() or not _is_row_major(x):
         return None
-    x, groups, *rows = args[:4]
     channels = x.shape[1] if x.ndim > 2 else 0
     if type(channels) is not int or channels < 1 or groups < 1 or channels % groups:
         return None
-    if any(r.dtype != x.dtype or tuple(r.shape) != (channels,) for r in rows if r is not None):
+    if any(r.dtype != x.dtype or tuple(r.shape) != (channels,) for r in more[:2] if r is not None):
         return None
     return fresh(x.fake_mode, (x.shape, x.stride(), x.dtype, x.device))
+
+
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+
+
+def _viewed(x: FakeTensor, size: Sequence[int]) -> torch.Tensor | None:
+    """A view of a row-major tensor: all that must hold is that both shapes have as many elements. PyTorch would look for dimensions to
+    split and to join, and prove each."""
+    if type(x) is not FakeTensor or not x._has_symbolic_sizes_strides or not is_contiguous_or_false(x):
+        return None
+    n = math.prod(x.shape)
+    shape = infer_size(tuple(size), n)
+    if -1 not in size:
+        torch._check(n == math.prod(shape))
+    return x.as_strided(shape, make_contiguous_strides_for(shape))
 
 
 def _is_row_major(t: Any) -> bool:

@@ -262,7 +262,7 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _made(self, func: Any, args: Sequence[Any]) -> Any:
         """The result of an operator."""
-        made = _normalized(func, args) if self.symbols is None else fake.grouped(func, args)
+        made = _normalized(func, args) if self.symbols is None else fake.lenient(func, args)
         if made is None:
             made = self.known.find(func, args)
         if made is None:
