@@ -387,6 +387,8 @@ static void sequences(void **state)
     (void)state;
     check("input %0:f64[2 3 5 4] \"q\"\ninput %1:f64[2 3 6 4] \"k\"\ninput %2:f64[2 3 6 4] \"v\"\n"
           "%3 = Attention(%0, %1, %2)\noutput %3 \"y\"\n");
+    check("input %0:f64[2 3 5 4] \"q\"\ninput %1:f64[2 3 6 4] \"k\"\ninput %2:f64[2 3 6 4] \"v\"\n"
+          "%3 = Attention(%0, %1, %2) empty=safe\noutput %3 \"y\"\n");
     check("input %0:f64[2 4 5 4] \"q\"\ninput %1:f64[2 2 5 4] \"k\"\ninput %2:f64[2 2 5 4] \"v\"\n"
           "%3 = Attention(%0, %1, %2) causal=1\noutput %3 \"y\"\n");
     check("input %0:f64[4 3] \"x\"\ninput %1:i64[4] \"t\"\n%2 = CrossEntropy(%0, %1)\noutput %2 \"y\"\n");

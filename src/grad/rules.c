@@ -462,12 +462,13 @@ static sol_status rule_attention(struct rule_call *c)
     struct opdef_attr along = {.name = "axes", .kind = ATTR_INT, .n = 1, .ints = last};
     TRY(graph_number(c->g, 1, z->dtype, &one));
     TRY(binary(c, "div", one, z, &n));
-    if (!strcmp(attrs_text(&l->attrs, "empty", "zero"), "zero")) {
-        struct sol_tensor *zero, *none;
+    const char *empty = attrs_text(&l->attrs, "empty", "zero");
+    if (strcmp(empty, "nan")) {
+        struct sol_tensor *zero, *some;
         TRY(graph_number(c->g, 0, z->dtype, &zero));
-        TRY(binary(c, "eq", z, zero, &none));
-        TRY(add(c, "where", 3, (struct sol_tensor *[]){none, zero, m}, NULL, &m));
-        TRY(add(c, "where", 3, (struct sol_tensor *[]){none, zero, n}, NULL, &n));
+        TRY(binary(c, strcmp(empty, "safe") ? "ne" : "gt", z, zero, &some));
+        TRY(add(c, "where", 3, (struct sol_tensor *[]){some, m, zero}, NULL, &m));
+        TRY(add(c, "where", 3, (struct sol_tensor *[]){some, n, zero}, NULL, &n));
     }
     TRY(binary(c, "mul", dy, l->out[0], &scaled));
     TRY(add(c, "Sum", 1, &scaled, &(struct attrs){1, &along}, &g));

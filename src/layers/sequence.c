@@ -21,9 +21,10 @@ struct attention {
     int lead; /* leading dimensions of the result */
     int64_t size[SOL_MAX_DIMS];
     bool mask, mask_bool, causal;
-    bool none;   /* there may be no keys */
-    bool bare;   /* a query may have no keys */
-    int written; /* as the formula says: a bool mask selects, and a query without keys is NaN */
+    bool none;    /* there may be no keys */
+    bool bare;    /* a query may have no keys */
+    bool written; /* as the formula says: a bool mask selects, and a query without keys is NaN */
+    bool safe;    /* but where its weights are NaN, it is 0 */
     double scale, fill;
 };
 
@@ -41,9 +42,12 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
     t->causal = attrs_int(attrs, "causal", 0, 0) != 0;
     t->scale = attrs_real(attrs, "scale", 0);
     t->fill = attrs_real(attrs, "fill", -INFINITY);
-    TRY(word_attr(ctx, def, attrs, "empty", "zero|nan", &t->written));
+    int empty;
+    TRY(word_attr(ctx, def, attrs, "empty", "zero|nan|safe", &empty));
+    t->written = empty > 0;
+    t->safe = empty == 2;
     if (!t->written && t->fill != -INFINITY)
-        return ctx_fail(ctx, SOL_ERR_INVALID, "%s: fill=%g: only with empty=nan", def->name, t->fill);
+        return ctx_fail(ctx, SOL_ERR_INVALID, "%s: fill=%g: not with empty=zero", def->name, t->fill);
     for (int i = 0; i < 3; i++) {
         TRY(rank_of(ctx, def, in, i, 2, false));
         t->lead = MAX(t->lead, in[i].ndim - 2);
@@ -172,8 +176,10 @@ static void put_attention(struct arena *a, const struct attention *t, bool sums,
         z = arena_printf(a, "where(%s==0, 1, %s)", z, z);
     else if (t->none) /* a sum over nothing is 0 */
         z = arena_printf(a, "where(#%s==0, 1, %s)", LS, z);
-    text_put(out, "y[%s %s %s] = (sum[%s] p[%s %s %s] * %s) / %s", at, LT, LE, LS, at, LT, LS,
-             operand(a, t, 2, false, LS, LE), z);
+    const char *y =
+        arena_printf(a, "(sum[%s] p[%s %s %s] * %s) / %s", LS, at, LT, LS, operand(a, t, 2, false, LS, LE), z);
+    if (t->safe) y = arena_printf(a, "where(z[%s %s]>0, %s, 0)", at, LT, y); /* else 0 or NaN */
+    text_put(out, "y[%s %s %s] = %s", at, LT, LE, y);
 }
 
 BUILDER(build_attention)

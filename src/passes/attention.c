@@ -39,6 +39,7 @@ struct written {
     struct beside cond; /* of a mask */
     bool keep;          /* scores stay where `cond` is this; the others are */
     double fill;
+    bool safe; /* weights that are NaN become 0 */
     /* The layers that regroup the scores, and that undo it; NULL: there are none. While the scores are followed up from
      * the softmax, `split` is NULL in between. */
     struct sol_layer *split, *merge;
@@ -326,12 +327,30 @@ static bool is_weight_of_model(const struct sol_tensor *t)
     return t->role != TENSOR_VALUE && t->role != TENSOR_INPUT;
 }
 
-/* The softmax that makes weights t, past what changes nothing, and what permutes its result (NULL: nothing). */
-static struct sol_layer *softmax_of(const struct sol_tensor *t, const struct sol_layer **out_moved)
+/* where(isnan(weights), 0, weights), as ONNX files have it for PyTorch's attention: the softmax that makes the weights.
+ * NULL: `l` is something else. A row of a softmax is NaN as a whole, or not at all. */
+static struct sol_layer *safe_softmax(const struct sol_layer *l)
+{
+    const struct sol_tensor *weights;
+    double zero;
+    if (!is_kind(l, "where") || !known_scalar(l->in[1], &zero) || zero != 0) return NULL;
+    weights = l->in[2];
+    const struct sol_layer *test = maker(l->in[0]);
+    if (test && is_kind(test, "Cast")) test = maker(test->in[0]);
+    if (!test || !is_kind(test, "isnan") || test->in[0] != weights || tensor_uses(weights) != 2) return NULL;
+    return weights->role == TENSOR_VALUE && is_kind(weights->from, "Softmax") ? weights->from : NULL;
+}
+
+/* The softmax that makes weights t, past what changes nothing, what permutes its result (NULL: nothing), and whether
+ * weights that are NaN become 0. */
+static struct sol_layer *softmax_of(const struct sol_tensor *t, const struct sol_layer **out_moved, bool *out_safe)
 {
     *out_moved = NULL;
+    *out_safe = false;
     for (struct sol_layer *l; (l = maker(t)); t = l->in[0]) {
-        if (is_kind(l, "Softmax")) return l;
+        struct sol_layer *safe = safe_softmax(l);
+        *out_safe = safe != NULL;
+        if (safe || is_kind(l, "Softmax")) return safe ? safe : l;
         if (is_kind(l, "Permute") && !*out_moved)
             *out_moved = l;
         else if (!changes_nothing(l))
@@ -405,9 +424,12 @@ static bool regroups_all(const struct written *w)
 /* Is `l` a product of weights, its factor p, and values? */
 static bool find(struct arena *a, struct sol_layer *l, int p, const bool *active, struct written *w)
 {
-    const struct sol_layer *moved, *softmax = softmax_of(l->in[p], &moved);
-    *w = (struct written){.p = p, .v = !p};
-    if (!softmax || !read_product(a, l, &w->values)) return false;
+    const struct sol_layer *moved;
+    bool safe;
+    const struct sol_layer *softmax = softmax_of(l->in[p], &moved, &safe);
+    *w = (struct written){.p = p, .v = !p, .safe = safe};
+    /* through the softmax behind weights that are NaN, gradients are NaN */
+    if (!softmax || (safe && active) || !read_product(a, l, &w->values)) return false;
     struct sol_tensor *x = softmax->in[0];
     if (x->ndim < 2 || attrs_int(&softmax->attrs, "axis", 0, 0) != x->ndim - 1) return false;
     if (!find_scores(a, w, x, active)) return false;
@@ -575,7 +597,7 @@ static sol_status join(struct sol_graph *g, const struct written *w)
     reals[0] = w->scale;
     reals[1] = w->cond.t && !w->nadded ? w->fill : -INFINITY;
     struct opdef_attr attr[] = {{.name = "scale", .kind = ATTR_REAL, .n = -1, .reals = reals},
-                                {.name = "empty", .kind = ATTR_TEXT, .n = -1, .text = "nan"},
+                                {.name = "empty", .kind = ATTR_TEXT, .n = -1, .text = w->safe ? "safe" : "nan"},
                                 {.name = "fill", .kind = ATTR_REAL, .n = -1, .reals = reals + 1}};
     const struct new_layer n = {
         .kind = "Attention", .nin = 3 + (in[3] != NULL), .in = in, .attrs = &(struct attrs){3, attr}};

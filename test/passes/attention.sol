@@ -31,6 +31,30 @@ const %5:f32[] = -inf
 output %9 "y"
 work flops 4608 -> 4632, bytes 12680 -> 7872
 
+== weights that are NaN become 0
+pass attention dead
+graph "t"
+input %0:f32[2 3 4 8] "q"
+input %1:f32[2 3 8 6] "k"
+input %2:f32[2 3 6 5] "v"
+const %3:f32[] = 0
+%4 = MatMul(%0, %1)
+%5 = Softmax(%4) axis=3
+%6 = isnan(%5)
+%7 = where(%6, %3, %5)
+%8 = MatMul(%7, %2) "values"
+output %8 "y"
+-->
+graph "t"
+input %0:f32[2 3 4 8] "q"
+input %1:f32[2 3 8 6] "k"
+input %2:f32[2 3 6 5] "v"
+const %3:f32[] = 0
+%4:f32[2 3 6 8] = Permute(%1) perm=[0,1,3,2] "values"
+%5:f32[2 3 4 5] = Attention(%0, %4, %2) scale=1.0 empty=safe "values"
+output %5 "y"
+work flops 4608 -> 4536, bytes 8596 -> 5424
+
 == a factor that keys do not have, something that is added, dropout in inference
 pass attention dead
 graph "t"

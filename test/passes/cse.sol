@@ -19,6 +19,46 @@ input %0:f32[2 3] "x"
 output %3 "y"
 work flops 26 -> 14, bytes 184 -> 104
 
+== constants with equal elements
+pass cse dead
+graph "t"
+input %0:f32[2 3] "x"
+const %1:f32[] = 2
+const %2:f32[] = 2
+const %3:f32[1] = 2
+const %4:f32[3] = 1 2 3
+const %5:f32[3] = 1 2 3
+%6 = mul(%0, %1)
+%7 = mul(%0, %2)
+%8 = mul(%0, %3)
+%9 = add(%0, %4)
+%10 = add(%0, %5)
+output %6 "a"
+output %7 "b"
+output %8 "c"
+output %9 "d"
+output %10 "e"
+-->
+graph "t"
+input %0:f32[2 3] "x"
+const %1:f32[] = 2
+const %2:f32[] = 2
+const %3:f32[1] = 2
+const %4:f32[3] = 1 2 3
+const %5:f32[3] = 1 2 3
+%6:f32[2 3] = Expand(%1) shape=[2,3]
+%7:f32[2 3] = mul(%0, %6)
+%8:f32[2 3] = Expand(%3) shape=[2,3]
+%9:f32[2 3] = mul(%0, %8)
+%10:f32[2 3] = Expand(%4) shape=[2,3]
+%11:f32[2 3] = add(%0, %10)
+output %7 "a"
+output %7 "b"
+output %9 "c"
+output %11 "d"
+output %11 "e"
+work flops 30 -> 18, bytes 516 -> 308
+
 == different attributes, inputs, order of inputs
 pass cse
 graph "t"

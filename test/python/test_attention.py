@@ -19,6 +19,14 @@ class Causal(nn.Module):
         return scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+class Safe(nn.Module):
+    """As ONNX files have it: a query whose weights are NaN is 0."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        p = (q @ k.mT + mask).softmax(-1)
+        return torch.where(p.isnan(), 0.0, p) @ v
+
+
 def operands(queries: int, keys: int, depth: int, heads: int = 3) -> list[Tensor]:
     torch.manual_seed(queries + keys)
     return [torch.randn(2, heads, n, depth) for n in (queries, keys, keys)]
@@ -50,6 +58,21 @@ def test_masks(queries: int, keys: int, depth: int, kind: str) -> None:
 @pytest.mark.parametrize("size", [2, 31, 200])
 def test_causal(size: int) -> None:
     check(Causal(), *operands(size, size, 16))
+
+
+@pytest.mark.parametrize("keys", [40, 600])
+def test_weights_that_are_nan(keys: int) -> None:
+    q, k, v = operands(50, keys, 64)
+    mask = torch.where(torch.rand(2, 1, 50, keys) > 0.3, 0.0, -math.inf)
+    mask[0, 0, 3] = mask[1, 0, 40:] = mask[0, 0, 7:20, : keys // 2] = -math.inf
+    q[0, 0, 5, 2] = k[1, 2, 7, 3] = math.nan
+    q[0, 1, 6, 3] = math.inf
+    check(Safe(), q, k, v, mask)
+    assert [
+        p.layers
+        for p in sol.profile(sol.optimize(Safe(), q, k, v, mask), q, k, v, mask).kernels
+        if "Attention" in p.layers
+    ]
 
 
 def test_rows_without_a_key() -> None:

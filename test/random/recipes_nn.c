@@ -313,7 +313,9 @@ static bool make_attention(struct gen *r, const struct recipe *p)
     if (gen_chance(r, 40)) mask = new_real(r, 4 - skip, ms + skip);
     struct value *in[] = {new_real(r, 4 - skip, qs + skip), new_real(r, 4 - skip, ks + skip),
                           new_real(r, 4 - skip, vs + skip), mask};
-    const char *attrs = format(r, "causal=%d scale=%s", causal, gen_chance(r, 70) ? "0.0" : "0.5");
+    static const char *const empty[] = {"zero", "nan", "safe"};
+    const char *attrs = format(r, "causal=%d scale=%s empty=%s", causal, gen_chance(r, 70) ? "0.0" : "0.5",
+                               gen_chance(r, 60) ? empty[0] : empty[gen_between(r, 1, 2)]);
     if (!strcmp(p->kind, "AttentionGrad")) return attention_grad(r, p, in, attrs);
     struct value *out[GEN_OUTPUTS];
     return gen_layer(r, p->kind, p->needs, 4, in, attrs, out);
