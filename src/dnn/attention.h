@@ -21,6 +21,7 @@ struct attention_store { /* what the kernel writes: an expression for each eleme
     int32_t index, value;
 };
 #define ATTENTION_STORES 8
+#define ATTENTION_BESIDE 2
 struct attention {
     struct arena *arena;
     const struct solver_context *sc;
@@ -40,6 +41,11 @@ struct attention {
     int m, z;            /* tensors */
     int32_t row_index;   /* of both */
     bool score_by_query; /* f reads what differs between queries */
+    /* Parts of f without the sum, such as masks, that read keys one after the other: they are computed for a block, a
+     * query at a time, and turned. `turned`: f with reads of the tensors `aside` in place of the expressions. */
+    int nbeside;
+    int32_t beside[ATTENTION_BESIDE], turned;
+    int aside[ATTENTION_BESIDE];
     int nstore;
     struct attention_store store[ATTENTION_STORES];
     /* of a variant: queries of a block, which are the lanes of `vectors` vectors; rows of a tile of sums; keys of a

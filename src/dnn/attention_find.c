@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "print/print.h"
+
 #define FAIL(...) return *why = __VA_ARGS__, false
 
 static const struct ex *at(const struct loops *loops, int32_t node)
@@ -262,6 +264,65 @@ static void see_query(void *user, int32_t node)
     b->any |= e->kind == EX_READ && e->tensor != b->a->scored && has(ex_ivars(b->a->loops, node), b->a->t);
 }
 
+/* -- parts of the score that are turned */
+
+struct part {
+    struct attention *a;
+    int32_t within;               /* what to look for */
+    bool found, reads_rows, wide; /* wide: it reads what has more digits than the scores */
+};
+
+static void see_part(void *user, int32_t node)
+{
+    struct part *p = user;
+    struct attention_factor x;
+    const struct ex *e = at(p->a->loops, node);
+    p->found |= node == p->within || e->kind == EX_RED ||
+                (e->kind == EX_READ && (e->tensor == p->a->scored || e->tensor == p->a->m || e->tensor == p->a->z));
+    const uint64_t ivars = ex_ivars(p->a->loops, node);
+    p->wide |=
+        e->kind == EX_READ && compute_of(p->a->loops->tensors.at[e->tensor].dtype) == C_F64 && p->a->dtype != SOL_F64;
+    p->reads_rows |= e->kind == EX_READ && has(ivars, p->a->t) && has(ivars, p->a->s) &&
+                     (!attention_factor_of(p->a, node, p->a->t, p->a->s, &x) || x.row != 1);
+}
+
+static struct part look(struct attention *a, int32_t node, int32_t within)
+{
+    struct part p = {.a = a, .within = within};
+    ex_walk(a->loops, node, see_part, &p);
+    return p;
+}
+
+/* A part is as large as possible: it replaces those within it. */
+static void see_beside(void *user, int32_t node)
+{
+    struct attention *a = user;
+    const enum compute k = expr_natural(a->loops, node);
+    const struct part p = look(a, node, 0);
+    if ((k != C_F32 && k != C_F64) || p.found || p.wide || !p.reads_rows) return;
+    int n = 0;
+    for (int i = 0; i < a->nbeside; i++) {
+        if (look(a, a->beside[i], node).found) return;
+        if (!look(a, node, a->beside[i]).found) a->beside[n++] = a->beside[i];
+    }
+    a->nbeside = n;
+    if (n < ATTENTION_BESIDE) a->beside[a->nbeside++] = node;
+}
+
+static void cut_parts(struct attention *a)
+{
+    struct loops *loops = a->loops;
+    const int64_t shape[] = {loops->ivars.at[a->t].size, loops->ivars.at[a->s].size};
+    const int32_t index[] = {ex_ivar(loops, a->t), ex_ivar(loops, a->s)};
+    ex_walk(loops, a->score, see_beside, a);
+    a->turned = a->score;
+    for (int i = 0; i < a->nbeside; i++) {
+        a->aside[i] = loops_tensor(loops, i ? "aside2" : "aside", LOOPS_TEMP, a->dtype, 2, shape);
+        a->turned =
+            ex_replace(loops, a->turned, a->beside[i], ex_read(loops, a->aside[i], ex_list(loops, 2, index), 0));
+    }
+}
+
 static bool right_types(const struct attention *a)
 {
     const int tensors[] = {at(a->loops, a->q.node)->tensor, at(a->loops, a->k.node)->tensor,
@@ -345,7 +406,8 @@ bool attention_find(const struct solver_context *sc, const struct cluster *c, st
     ex_walk(a->loops, a->score, see_query, &b);
     if (a->guard) ex_walk(a->loops, a->guard, see_query, &b);
     a->score_by_query = b.any;
-    /* the loops have two tensors more, whose reads the printer answers */
+    cut_parts(a);
+    /* the loops have some tensors more, whose reads the printer answers */
     struct memory *memory = NEW_ARRAY(a->arena, struct memory, a->loops->tensors.n);
     memcpy(memory, c->memory, (size_t)c->loops->tensors.n * sizeof *memory);
     a->memory = memory;

@@ -174,6 +174,8 @@ static const char *read_hook(void *user, struct print_expr *p, int32_t node)
                         : tensor == a->m     ? "m_[l_]"
                         : tensor == a->z     ? "z_[l_]"
                                              : NULL;
+    for (int i = 0; i < a->nbeside; i++)
+        if (tensor == a->aside[i]) return w->aside[i];
     if (!value) return NULL;
     if (tensor == a->m || tensor == a->z)
         return p->lanes > 1 ? SAY("@sol_splat_%s(%s)", attention_vector(a), value) : value;
@@ -191,8 +193,8 @@ void attention_put_pointers(struct attention *a, struct text *out)
     }
 }
 
-/* The worker's scratch memory: queries across, sums of values, scores, and three numbers for each query. Returns its
- * size in elements. */
+/* The worker's scratch memory: queries across, sums of values, scores, what stands beside these, and three numbers for
+ * each query. Returns its size in elements. */
 static int64_t put_scratch(struct attention *a, struct text *out)
 {
     const struct {
@@ -201,12 +203,14 @@ static int64_t put_scratch(struct attention *a, struct text *out)
     } parts[] = {{"q_", attention_size(a, a->d)},
                  {"y_", padded(a)},
                  {"x_", MAX(a->keys, padded(a))},
+                 {"b_", (int64_t)a->nbeside * a->keys},
                  {"m_", 1},
                  {"z_", 1},
                  {"keep_", 1}};
     int64_t at = 0;
     text_line(out, "@real *const own_ = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
     for (int i = 0; i < COUNT_OF(parts); i++) {
+        if (!parts[i].rows) continue;
         text_line(out, "@real *const %s = %s;", parts[i].name, text_plus(a->arena, "own_", at));
         at += parts[i].rows * a->queries;
     }
@@ -316,7 +320,10 @@ static void put_score(struct attention_printing *w, struct text *out, int v, boo
     text_open(out, "{");
     text_line(out, "const @%s sum_ = *(const @%s *)(%s);", type, type, at);
     w->scored = "sum_";
-    const char *value = print_value(p, a->score, a->dtype);
+    for (int i = 0; i < a->nbeside; i++)
+        w->aside[i] = SAY("*(const @%s *)(b_ + (row_ - x_)%s)", type,
+                          text_plus(a->arena, "", (int64_t)i * a->keys * a->queries + v * a->lanes));
+    const char *value = print_value(p, a->turned, a->dtype);
     if (guarded)
         value = SAY("@sol_select_%s(%s, %s, @sol_splat_%s(-@INFINITY))", type,
                     expr_mask(p, a->guard, compute_of(a->dtype)), value, type);
@@ -364,6 +371,41 @@ static void put_few_scores(struct attention_printing *w, struct text *out)
     text_close(out, "}");
 }
 
+/* Part i of the scores of a full block of queries, turned as these are: squares of as many keys as a vector has lanes,
+ * the last one beginning within the one before. */
+static void put_beside(struct attention_printing *w, struct text *out, int i)
+{
+    struct attention *a = w->a;
+    const char *s = attention_name(a, a->s), *t = attention_name(a, a->t), *type = attention_vector(a);
+    const char *to = text_plus(a->arena, "b_", (int64_t)i * a->keys * a->queries);
+    const int n = a->lanes;
+    text_open(out, "for (int64_t l_ = 0; l_ < %d; l_ += %d) {", a->queries, n);
+    text_open(out, "for (int64_t i = 0; i < n_ && n_ >= %d; i += %d) {", n, n);
+    text_line(out, "const int64_t at_ = @sol_min_i64(i, n_ - %d), %s = k0_ + at_;", n, s);
+    text_line(out, "@real square_[%d];", n * n);
+    text_open(out, "for (int64_t r_ = 0; r_ < %d; r_++) {", n);
+    text_line(out, "const int64_t %s = t0_ + l_ + r_;", t);
+    text_line(out, "(void)%s, (void)%s;", s, t);
+    w->p.lanes = n;
+    w->p.vector_ivar = a->s;
+    const char *value = print_value(&w->p, a->beside[i], a->dtype);
+    text_line(out, "*(@%s *)(square_ + r_ * %d) = %s;", type, n, text_bare(a->arena, value));
+    w->p.lanes = 1;
+    w->p.vector_ivar = -1;
+    text_close(out, "}");
+    text_line(out, "@turn(square_, %d, %s + at_ * %d + l_, %d);", n, to, a->queries, a->queries);
+    text_close(out, "}");
+    text_open(out, "for (int64_t i = 0; i < n_ && n_ < %d; i++)", n);
+    text_open(out, "for (int64_t r_ = 0; r_ < %d; r_++) {", n);
+    text_line(out, "const int64_t %s = k0_ + i, %s = t0_ + l_ + r_;", s, t);
+    text_line(out, "(void)%s, (void)%s;", s, t);
+    value = print_value(&w->p, a->beside[i], a->dtype);
+    text_line(out, "(%s)[i * %d + l_ + r_] = %s;", to, a->queries, text_bare(a->arena, value));
+    text_close(out, "}");
+    out->indent--;
+    text_close(out, "}");
+}
+
 static void put_all_scores(struct attention_printing *w, struct text *out, const struct attention_range *range)
 {
     struct attention *a = w->a;
@@ -378,6 +420,12 @@ static void put_all_scores(struct attention_printing *w, struct text *out, const
     } else {
         text_put(out, "%*s", out->indent * 4, "");
     }
+    if (a->nbeside) {
+        text_put(out, "{\n");
+        out->indent++;
+        for (int i = 0; i < a->nbeside; i++) put_beside(w, out, i);
+        text_put(out, "%*s", out->indent * 4, "");
+    }
     if (inside) {
         text_put(out, "if (k0_ >= all0_ && k0_ + n_ <= all1_) {\n");
         out->indent++;
@@ -389,6 +437,7 @@ static void put_all_scores(struct attention_printing *w, struct text *out, const
     out->indent++;
     put_scores(w, out, a->guard != 0);
     text_close(out, "}");
+    if (a->nbeside) text_close(out, "}");
 }
 
 /* -- a block of keys */

@@ -14,7 +14,7 @@ struct attention_printing {
     struct attention *a;
     struct print_expr p;
     struct print_ivar ivar[LOOPS_MAX_IVARS];
-    const char *scored, *mixed; /* the values of these tensors, as text */
+    const char *scored, *mixed, *aside[ATTENTION_BESIDE]; /* the values of these tensors, as text */
 };
 /* Tiles of products with the elements of `from`, which lie in memory, row by row; their functions are called NAME and
  * the height of the tile. */

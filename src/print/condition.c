@@ -77,21 +77,23 @@ static const char *mask_convert(struct print_expr *p, const char *mask, enum com
     return expr_elements(p, mask, compute_def(to)->mask);
 }
 
-/* Contiguous bytes compared with a number that is equal in all lanes: compares them as bytes. NULL: the comparison has
- * another form. */
-static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum compute k)
+/* Contiguous bytes, equal or not to a number that is equal in all lanes (node 0: zero): compares them as bytes. NULL:
+ * the comparison has another form. */
+static const char *byte_mask(struct print_expr *p, int32_t read, int op, int32_t other, enum compute k)
 {
-    const struct ex *e = print_ex(p, cmp->a);
-    int64_t low, high;
-    if (e->kind != EX_READ || e->b || p->loops->tensors.at[e->tensor].dtype != SOL_U8) return NULL;
-    if (cmp->op != CMP_EQ || expr_varies(p, cmp->b) || expr_lane_step(p, e->tensor, e->a) != 1) return NULL;
-    if (!expr_range(p, cmp->b, &low, &high) || low < 0 || high > UINT8_MAX) return NULL;
-    const int role = p->loops->tensors.at[e->tensor].role;
-    if (role == LOOPS_TEMP || role == LOOPS_TABLE) return NULL;
+    const struct ex *e = print_ex(p, read);
+    int64_t low = 0, high = 0;
+    if (e->kind != EX_READ || e->b || (op != CMP_EQ && op != CMP_NE)) return NULL;
+    const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
+    if ((t->dtype != SOL_U8 && t->dtype != SOL_BOOL) || t->role == LOOPS_TEMP || t->role == LOOPS_TABLE) return NULL;
+    if (p->read && p->read(p->user, p, read)) return NULL; /* it lies somewhere else */
+    if ((other && expr_varies(p, other)) || expr_lane_step(p, e->tensor, e->a) != 1) return NULL;
+    if (other && (!expr_range(p, other, &low, &high) || low < 0 || high > UINT8_MAX)) return NULL;
     const char *name = p->loops->tensors.at[e->tensor].name;
     const char *type = expr_vector(p, "u8"), *offset = print_offset(p, e->tensor, e->a);
-    const char *other = SAY(p, "((%s){0} + (uint8_t)%s)", type, expr_scalar(p, cmp->b, C_I64));
-    const char *equal = SAY(p, "((%s)(*(const %s *)(%s + %s) == %s))", expr_vector(p, "i8"), type, name, offset, other);
+    const char *number = other ? SAY(p, " + (uint8_t)%s", expr_scalar(p, other, C_I64)) : "";
+    const char *equal = SAY(p, "((%s)(*(const %s *)(%s + %s) %s ((%s){0}%s)))", expr_vector(p, "i8"), type, name,
+                            offset, compares[op], type, number);
     return expr_elements(p, equal, compute_def(k)->mask);
 }
 
@@ -126,7 +128,7 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
         const struct ex *value = print_ex(p, e.a), *zero = print_ex(p, e.b);
         const bool condition = value->kind == EX_TEST || expr_is_condition(value);
         if (e.op == CMP_NE && condition && zero->kind == EX_INT && !zero->u.i) return expr_mask(p, e.a, k);
-        const char *bytes = byte_mask(p, &e, k);
+        const char *bytes = byte_mask(p, e.a, e.op, e.b, k);
         if (bytes) return bytes;
         const char *positions = position_mask(p, &e, k);
         if (positions) return positions;
@@ -141,6 +143,8 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
             text = SAY(p, "(%s %c %s)", text, e.kind == EX_AND ? '&' : '|', expr_mask(p, i, k));
         return text;
     }
+    const char *bytes = byte_mask(p, node, CMP_NE, 0, k);
+    if (bytes) return bytes;
     const enum compute c = expr_is_condition(&e) ? C_I64 : expr_natural(p->loops, node);
     const char *value = expr_is_condition(&e) ? expr_lanes(p, node, c) : expr_value(p, node, c);
     const char *type = expr_vector(p, compute_def(c)->mask);

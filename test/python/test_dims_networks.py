@@ -36,6 +36,11 @@ PROGRAMS = {
         3,
         "the kernel of the last pool is 320 wide, so its result is one pixel for the example's size alone",
     ),
+    "raft_small": (4, "two batches of pictures become one, which is halved again: that both are equal is not proven"),
+    "inception_v3": (
+        3,
+        "the example's last maps are one pixel high, which PyTorch treats apart: each height is compiled",
+    ),
     "r3d_18": (2, "eight frames are one at the end, which PyTorch treats apart: each number of frames is compiled"),
     "git": (5, "batches of words and of pictures need not be equal: products of both are not proven to be"),
     "fnet": (5, "the Fourier transform of a length is a product with a table of that size"),
