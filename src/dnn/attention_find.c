@@ -266,47 +266,45 @@ static void see_query(void *user, int32_t node)
 
 /* -- parts of the score that are turned */
 
-struct part {
+struct part { /* what an expression has */
     struct attention *a;
-    int32_t within;               /* what to look for */
-    bool found, reads_rows, wide; /* wide: it reads what has more digits than the scores */
+    int32_t node; /* does it have this one? */
+    bool has_node, has_sum, reads_rows, reads_wide;
 };
 
 static void see_part(void *user, int32_t node)
 {
     struct part *p = user;
+    const struct attention *a = p->a;
+    const struct ex *e = at(a->loops, node);
     struct attention_factor x;
-    const struct ex *e = at(p->a->loops, node);
-    p->found |= node == p->within || e->kind == EX_RED ||
-                (e->kind == EX_READ && (e->tensor == p->a->scored || e->tensor == p->a->m || e->tensor == p->a->z));
-    const uint64_t ivars = ex_ivars(p->a->loops, node);
-    p->wide |=
-        e->kind == EX_READ && compute_of(p->a->loops->tensors.at[e->tensor].dtype) == C_F64 && p->a->dtype != SOL_F64;
-    p->reads_rows |= e->kind == EX_READ && has(ivars, p->a->t) && has(ivars, p->a->s) &&
-                     (!attention_factor_of(p->a, node, p->a->t, p->a->s, &x) || x.row != 1);
+    p->has_node |= node == p->node;
+    p->has_sum |= e->kind == EX_RED;
+    if (e->kind != EX_READ) return;
+    const uint64_t ivars = ex_ivars(a->loops, node);
+    p->has_sum |= e->tensor == a->scored || e->tensor == a->m || e->tensor == a->z;
+    p->reads_wide |= compute_of(a->loops->tensors.at[e->tensor].dtype) == C_F64 && a->dtype != SOL_F64;
+    p->reads_rows |=
+        has(ivars, a->t) && has(ivars, a->s) && (!attention_factor_of(p->a, node, a->t, a->s, &x) || x.row != 1);
 }
 
-static struct part look(struct attention *a, int32_t node, int32_t within)
+static struct part look(struct attention *a, int32_t at, int32_t node)
 {
-    struct part p = {.a = a, .within = within};
-    ex_walk(a->loops, node, see_part, &p);
+    struct part p = {.a = a, .node = node};
+    ex_walk(a->loops, at, see_part, &p);
     return p;
 }
 
-/* A part is as large as possible: it replaces those within it. */
+/* Parents come first, so a part is as large as possible, and what lies in one is none. */
 static void see_beside(void *user, int32_t node)
 {
     struct attention *a = user;
     const enum compute k = expr_natural(a->loops, node);
+    if (a->nbeside == ATTENTION_BESIDE || (k != C_F32 && k != C_F64)) return;
+    for (int i = 0; i < a->nbeside; i++)
+        if (look(a, a->beside[i], node).has_node) return;
     const struct part p = look(a, node, 0);
-    if ((k != C_F32 && k != C_F64) || p.found || p.wide || !p.reads_rows) return;
-    int n = 0;
-    for (int i = 0; i < a->nbeside; i++) {
-        if (look(a, a->beside[i], node).found) return;
-        if (!look(a, node, a->beside[i]).found) a->beside[n++] = a->beside[i];
-    }
-    a->nbeside = n;
-    if (n < ATTENTION_BESIDE) a->beside[a->nbeside++] = node;
+    if (!p.has_sum && !p.reads_wide && p.reads_rows) a->beside[a->nbeside++] = node;
 }
 
 static void cut_parts(struct attention *a)

@@ -90,7 +90,7 @@ struct reference_kind {
                                 struct reference_bad *out_bad);
 };
 
-#if defined SOL_DEPLOYED /* one file holds all that is needed */
+#if defined SOL_DEPLOYED /* one file holds all that is needed, so names are unique across these files */
 #define REFERENCE_KIND static const struct reference_kind __attribute__((unused))
 #else
 #define REFERENCE_KIND const struct reference_kind

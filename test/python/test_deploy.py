@@ -314,6 +314,18 @@ def test_no_file_is_read(tmp_path):
     assert [f for f in mine if not re.match(r"/proc/self/(mountinfo|cgroup)$|/sys/fs/cgroup/", f)] == []  # the quota
 
 
+def test_names_of_files_that_are_compiled_as_one():
+    """Those of a library are one file: what computes layers without loops shares no name with the others."""
+    root = HERE.parents[1] / "src"
+    layers, others = root.glob("layers/reference_*.c"), [*root.glob("deploy/texts/*.c"), *root.glob("rt/*.c")]
+    pattern = re.compile(r"^static [\w ]+?\*?(\w+)\(|^struct (\w+) \{", re.M)
+    names = {f.name: {a or b for a, b in pattern.findall(f.read_text())} for f in (*layers, *others)}
+    own = {n: names for n, names in names.items() if n.startswith("reference_")}
+    assert len(own) > 10 and "scatter_step" in own["reference_scatter.c"] and "step" in names["front_train.c"]
+    twice = {(a, b, *(own[a] & names[b])) for a in own for b in names if a != b and own[a] & names[b]}
+    assert not twice
+
+
 @pytest.mark.parametrize("cc", ["gcc", "clang"])
 def test_source_is_clean(cc, tmp_path):
     """One command builds it without warnings, and the files name their layers."""
