@@ -282,7 +282,10 @@ static void see_part(void *user, int32_t node)
     p->has_sum |= e->kind == EX_RED;
     if (e->kind != EX_READ) return;
     const uint64_t ivars = ex_ivars(a->loops, node);
-    p->has_sum |= e->tensor == a->scored || e->tensor == a->m || e->tensor == a->z;
+    if (e->tensor == a->scored || e->tensor == a->m || e->tensor == a->z) { /* `scored` has no memory yet */
+        p->has_sum = true;
+        return;
+    }
     p->reads_wide |= compute_of(a->loops->tensors.at[e->tensor].dtype) == C_F64 && a->dtype != SOL_F64;
     p->reads_rows |=
         has(ivars, a->t) && has(ivars, a->s) && (!attention_factor_of(p->a, node, a->t, a->s, &x) || x.row != 1);
