@@ -6,7 +6,7 @@
 
 #include "base/size.h"
 
-#define SIZE_TERMS 32  /* of a polynomial */
+#define SIZE_TERMS 64  /* of a polynomial */
 #define SIZE_SYMBOLS 7 /* of a term */
 
 struct interval {

@@ -175,7 +175,7 @@ static bool is_wide(const struct accesses *w, int ivar, int points, bool inner)
     if (!*flavour_of(d->sc->target)->assume || size_varies(size) || size % points) return false;
     for (int i = 0; i < w->all.n; i++) {
         const struct access *a = &w->all.at[i];
-        const bool aligned = is_aligned(a, ivar, points);
+        const bool aligned = is_aligned(a, ivar, points) && (inner || !a->packed);
         some = some || aligned;
         if (inner && !aligned && (!a->affine || step_along(&a->at, ivar) != 0)) return false;
     }
@@ -321,7 +321,8 @@ static const char *addresses(struct dfp *d, const struct print_group *g, const s
 
 void dfp_map_aligned(struct dfp *d, const struct print_group *g, const struct dfp_map *m)
 {
-    text_line(d->p.out, "const int aligned_ = ((%s) & 15) == 0;", addresses(d, g, m, false));
+    const char *all = addresses(d, g, m, false); /* none: packed operands have another layout now */
+    text_line(d->p.out, "const int aligned_ = ((%s) & 15) == 0;", all && *all ? all : "0");
 }
 
 void dfp_map_assume(struct dfp *d, const struct print_group *g, const struct dfp_map *m)

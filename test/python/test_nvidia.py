@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import device_help
+import every_network
+import families
 import numpy as np
 import pytest
 import sol
@@ -63,6 +65,13 @@ def test_inference(name, torchvision):
 @pytest.mark.parametrize("name", some("transformer", "lstm"))
 def test_training(name, torchvision):
     check_training(name, torchvision)
+
+
+def test_packed_operands_of_a_swin(torchvision):
+    """The bias of its windows is made once, from parameters whose layout is chosen after the points of work items are."""
+    model, args, kwargs = every_network.made("swinv2", torchvision, (64, 64))
+    optimized, double = sol.optimize(copy.deepcopy(model), *args, **kwargs), families.plain(model).double()
+    every_network.assert_results(optimized, families.plain(model), double, (args, kwargs))
 
 
 def test_bad_data_names_the_step():
