@@ -19,6 +19,7 @@ PICTURE = (96, 128)  # where a network takes any
 ONES = "a batch of 1 has a graph of its own: its values are broadcast"
 WIDE = "the model compares height and width: a wide picture has a trace of its own, and so has a batch of one of these"
 PATCHES = "positions are learned for 16 patches: the sizes of pictures with as many are numbers"
+FRAMES = "eight frames are one at the end, which PyTorch treats apart: each number of frames is compiled"
 PROGRAMS = {
     "xlnet": (2, ONES),
     "time-series": (2, ONES),
@@ -41,7 +42,8 @@ PROGRAMS = {
         3,
         "the example's last maps are one pixel high, which PyTorch treats apart: each height is compiled",
     ),
-    "r3d_18": (2, "eight frames are one at the end, which PyTorch treats apart: each number of frames is compiled"),
+    "r3d_18": (2, FRAMES),
+    "r2plus1d_18": (2, FRAMES),
     "git": (5, "batches of words and of pictures need not be equal: products of both are not proven to be"),
     "fnet": (5, "the Fourier transform of a length is a product with a table of that size"),
 }
