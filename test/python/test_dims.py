@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import copy
+import functools
 import gc
 import logging
 import math
@@ -73,7 +74,9 @@ def translated(traced, model, args):
 
 def check_varying(kept, model, args, others):
     """The graph with sizes that vary, at those of other arguments, is the graph for these."""
-    traced = kept.varying(dict.fromkeys(kept.settled.places, sol.inputs.ANY), pytree.tree_leaves(args), 2).traced
+    traced = kept.varying(
+        dict.fromkeys(kept.settled.places, sol.inputs.ANY), pytree.tree_leaves(args), kept.limits[1]
+    ).traced
     tensors = {n: o.tensor for n, o in owned_tensors(model).items()}
     for other in others:
         leaves = pytree.tree_leaves(other)
@@ -226,6 +229,33 @@ def test_graphs_that_vary(name):
     check_varying(
         kept_trace(model, (X,), [0, 1]), model, (X,), [(torch.randn(b, t, 10),) for b, t in ((5, 7), (4, 12), (9, 9))]
     )
+
+
+def windows(s, x, grid):
+    """Sums within windows of 4 pixels behind a convolution with stride 2, or over a grid of 4 pixels."""
+    y = F.conv2d(x, torch.ones(2, 3, 3, 3, dtype=x.dtype), stride=2, padding=1)
+    b, c, h, w = y.shape
+    if grid:
+        y = y.view(b, c, 4, h // 4, 4, w // 4).permute(0, 3, 5, 2, 4, 1)
+    else:
+        y = y.view(b, c, h // 4, 4, w // 4, 4).permute(0, 2, 4, 3, 5, 1)
+    shape = y.shape
+    y = y.reshape(-1, 16, c).cumsum(1).view(shape)
+    y = y.permute(0, 5, 3, 1, 4, 2) if grid else y.permute(0, 5, 1, 3, 2, 4)
+    return y.reshape(b, c, h, w)
+
+
+@pytest.mark.parametrize("grid", (False, True))
+def test_windows_behind_a_stride(grid):
+    """Of heights 8k and 8k - 1 make whole windows. One program takes the former, and the latter are compiled each."""
+    model = Apply(functools.partial(windows, grid=grid))
+    s = sol.optimize(copy.deepcopy(model), torch.randn(2, 3, 64, 96), vdims=True)
+    check_calls(s, model, [(torch.randn(2, 3, h, w),) for h, w in ((64, 96), (16, 64), (104, 32))])
+    assert programs(s) == [True]
+    check_calls(s, model, [(torch.randn(3, 3, 23, 40),)])
+    assert programs(s) == [True, False]
+    with pytest.raises(sol.InvalidError, match=r"test_dims.py:\d+"):
+        s(torch.randn(3, 3, 22, 40))
 
 
 def test_threads():

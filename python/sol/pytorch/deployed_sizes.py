@@ -56,9 +56,25 @@ def find(tracer: Tracer, declared: Sequence[Any], leaves: Sequence[Any], vdims: 
 
 
 def translate(tracer: Tracer, kept: vary.Kept, declared: Sequence[Any], leaves: Sequence[Any]) -> Translation:
-    """The translation for all sizes."""
+    """The translation for all sizes; where these can be computed for multiples of a number alone, for those."""
+    settled = kept.settled
+    try:
+        return _translate(tracer, kept, declared, leaves, settled.multiples)
+    except _core.UnsupportedError:
+        if settled.whole == settled.multiples:
+            raise
+    return _translate(tracer, kept, declared, leaves, settled.whole)
+
+
+def _translate(
+    tracer: Tracer,
+    kept: vary.Kept,
+    declared: Sequence[Any],
+    leaves: Sequence[Any],
+    multiples: Mapping[sympy.Symbol, int],
+) -> Translation:
     free = vary.free(declared)
-    usual, least = kept.varying(free, leaves, LEAST), kept.varying(free, leaves, 0)
+    usual, least = (kept.varying(free, leaves, (n, multiples)) for n in (LEAST, 0))
     if usual is None or least is None:
         raise _unsupported(
             tracer.name, "no argument has the size of a dimension, or sizes that are equal do not all vary"

@@ -332,7 +332,7 @@ class State:
                     again = made.varying and made.varying.where  # sizes of arguments vary: without that it may work
                     if not again or not isinstance(e, _core.UnsupportedError):
                         raise
-                    made.varying.kept.lows.clear()
+                    made.varying.kept.limits.clear()
                     made.varying.kept.why = e
                     vary.say(made.name, made.varying.kept)
                     return self.find(root, leaves, spec, wanted, absent=absent, facts=facts)
@@ -418,7 +418,7 @@ class State:
     ) -> Program | None:
         """A program with sizes that vary, of a trace; not compiled yet. None: it is not possible."""
         (kept, wanted, free), given = what, dataclasses.replace(given)
-        while kept.lows and (varying := kept.varying(free, given.leaves, kept.lows[0])):
+        while kept.limits and (varying := kept.varying(free, given.leaves, kept.limits[0])):
             given.varying = varying
             try:
                 made = Program(root, spec, rows, given, wanted)

@@ -27,6 +27,8 @@ from .wording import rules, shown
 
 Free = Mapping[Place, Dim]
 Make = Callable[[Symbols], Traced]
+# the least size of a dimension, and by dimension the number of which its sizes are multiples
+Limits = tuple[int, Mapping[sympy.Symbol, int]]
 MOST_TRACES = 8  # of one kind of call; each holds for the sizes that its rules allow
 
 
@@ -54,11 +56,21 @@ class Kept:
 
     def __init__(self, traced: Traced, symbols: Symbols, fixed: Mapping[Place, tuple[int, Cause]]) -> None:
         self.traced, self.symbols, self.settled = traced, symbols, symbols.settle()
-        self.lows = [1, LEAST]  # least sizes for which a program with sizes that vary may be possible
+        self.limits = self._limits()  # with the first a program with sizes that vary may be possible
         self.numbers = self._selections()  # dimensions that get a number: the first may be possible
         self.why: Exception | None = None  # why the first was not
-        self.said: frozenset[sympy.Symbol] | None = frozenset()  # which get numbers, in the log; None: all
+        # which get numbers, and the multiples, in the log; None: all get numbers
+        self.said: tuple[frozenset[sympy.Symbol] | None, Mapping[sympy.Symbol, int]] = (
+            frozenset(),
+            self.settled.multiples,
+        )
         self.fixed = {**fixed, **self.settled.fixed}
+
+    def _limits(self) -> list[Limits]:
+        """Least sizes and multiples, the widest first."""
+        settled = self.settled
+        multiples = [settled.multiples, *([settled.whole] if settled.whole != settled.multiples else [])]
+        return [(least, m) for m in multiples for least in (1, LEAST)]
 
     def _selections(self) -> list[frozenset[sympy.Symbol]]:
         """No dimension; those that together must make a number (height and width of pictures with 16 patches); each alone (the batch
@@ -78,10 +90,10 @@ class Kept:
         return True
 
     def failed(self, why: Exception, free: Free) -> None:
-        """There is no program for the first of `lows` and `numbers`; goes on to the next that differs where only `free` varies."""
+        """There is no program for the first of `limits` and `numbers`; goes on to the next that differs where only `free` varies."""
         self.why = self.why or why
-        self.lows.pop(0)
-        if self.lows:
+        self.limits.pop(0)
+        if self.limits:
             return
         numbers = self.numbers.pop(0)
         open_ = {
@@ -90,7 +102,7 @@ class Kept:
             if all(p in free for p, e in self.settled.places.items() if s in e.free_symbols)
         }
         self.numbers = [n for n in self.numbers if n & open_ not in (numbers & open_, open_)]
-        self.lows = [1, LEAST] if self.numbers else []
+        self.limits = self._limits() if self.numbers else []
 
     def values(self, leaves: Sequence[Any]) -> dict[sympy.Symbol, int] | None:
         """The sizes of the dimensions in a call. None: the trace is not valid for them."""
@@ -132,8 +144,8 @@ class Kept:
             return self.fixed[place][0]
         return int(expr.xreplace({s: sympy.Integer(n) for s, n in values.items()}))
 
-    def varying(self, free: Free, leaves: Sequence[Any], least: int = 1) -> Varying | None:
-        """The trace with sizes that vary, from `least` on, where `free` has all places of a dimension; the others have the sizes
+    def varying(self, free: Free, leaves: Sequence[Any], limits: Limits) -> Varying | None:
+        """The trace with sizes that vary within `limits`, where `free` has all places of a dimension; the others have the sizes
         of these leaves. None: there is none, or its size is in no argument's shape."""
         settled = self.settled
         vary: dict[sympy.Symbol, Any] = {}
@@ -146,17 +158,17 @@ class Kept:
             n = int(leaves[own[0][0]].shape[own[0][1]])
             vary[symbol] = n
             if symbol not in self.numbers[0] and all(p in free for p in places):
-                vary[symbol] = self._limits(k, symbol, [free[p] for p in own], n, least)
+                vary[symbol] = self._range(k, symbol, [free[p] for p in own], n, limits)
                 where.append(own[0])
         return Varying(self, dataclasses.replace(self.traced, vary=vary), where) if where else None
 
-    def _limits(self, k: int, symbol: sympy.Symbol, said: Sequence[Dim], n: int, least: int) -> tuple[Any, ...]:
+    def _range(self, k: int, symbol: sympy.Symbol, said: Sequence[Dim], n: int, limits: Limits) -> tuple[Any, ...]:
         """The arguments of Graph.dim: what the trace knows, and what the user said."""
-        low, high = self.settled.bounds[symbol]
+        (least, multiples), (low, high) = limits, self.settled.bounds[symbol]
         low = max(low if low > LEAST else least, *(d.min for d in said))
         most = min((n for n in (high, *(d.max for d in said)) if n is not None), default=0)
         name = next((d.name for d in said if d is not ANY), f"#{k}")
-        multiple = math.lcm(self.settled.multiples[symbol], *(d.multiple for d in said))
+        multiple = math.lcm(multiples[symbol], *(d.multiple for d in said))
         usual = n if max(low, LEAST) <= n <= (most or n) and n % multiple == 0 else self.settled.hints[symbol]
         return name, usual, low, most, multiple
 
@@ -342,12 +354,19 @@ def _large(free: Free, leaves: Sequence[Any]) -> dict[Place, Dim]:
 
 def say(name: str, kept: Kept) -> None:
     """Logs for which sizes there is no program for all, and why, if the log does not have it yet."""
-    numbers = kept.numbers[0] if kept.lows else None
-    if numbers == kept.said:
+    numbers = kept.numbers[0] if kept.limits else None
+    multiples = kept.limits[0][1] if kept.limits else kept.settled.multiples
+    if (numbers, multiples) == kept.said:
         return
-    kept.said = numbers
-    which = ", ".join(f"#{k}" for k, s in enumerate(kept.settled.dims) if numbers and s in numbers)
-    log.info(f"{name}: each new size{which and f' of {which}'} is compiled: {' '.join(str(kept.why).split())}")
+    kept.said = numbers, multiples
+    dims = [(f"#{k}", s) for k, s in enumerate(kept.settled.dims)]
+    which = ", ".join(k for k, s in dims if numbers and s in numbers)
+    odd = [f"of {k} other than multiples of {n}" for k, s in dims if (n := multiples[s]) > kept.settled.multiples[s]]
+    why = " ".join(str(kept.why).split())
+    if numbers is None or which or not odd:
+        log.info(f"{name}: each new size{which and f' of {which}'} is compiled: {why}")
+    if odd:
+        log.info(f"{name}: sizes {', '.join(odd)} are compiled each: {why}")
 
 
 # -- which dimensions vary
