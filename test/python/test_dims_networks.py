@@ -32,6 +32,7 @@ PROGRAMS = {
     "levit": (2, PATCHES),
     "ast": (2, PATCHES),
     "dinov2": (2, PATCHES),
+    "mvit_v2_s": (2, "positions are learned for 8 x 56 x 56 patches: the sizes of pictures with as many are numbers"),
     "mobilevit": (2, "pictures whose patches are not whole are resized: each size has a table"),
     "efficientnet": (
         3,
