@@ -15,12 +15,15 @@ enum mode { NEAREST, LINEAR, CUBIC };
 enum coord { HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC, HALF_PIXEL_SYMMETRIC, TF_CROP_AND_RESIZE };
 enum rounding { FLOOR, CEIL, PREFER_FLOOR, PREFER_CEIL };
 
+struct fraction {
+    int64_t up, down; /* down > 0 */
+};
 struct axis {
     bool plain;                 /* the size does not change */
     int64_t n, m;               /* sizes of input and output */
     int64_t alpha, beta, gamma; /* gamma > 0 */
     int64_t support;            /* antialias: number of taps; 0: none */
-    double shrink;              /* antialias: factor by which the filter is wider, at least 1 */
+    struct fraction wider;      /* antialias: factor by which the filter is wider, at least 1 */
 };
 struct resize {
     int ndim, mode, coord, round;
@@ -31,10 +34,6 @@ struct resize {
 
 /* tf_crop_and_resize multiplies sizes and two fractions, so these are limited to fit into 64 bits */
 enum { CROP_DOWN = 1 << 12, CROP_SIZE = 1 << 16, CROP_REGION = 16 };
-
-struct fraction {
-    int64_t up, down; /* down > 0 */
-};
 
 static struct fraction reduce(int64_t up, int64_t down)
 {
@@ -138,8 +137,8 @@ static sol_status needs_numbers(struct sol_ctx *ctx, const struct layer_def *def
                                 const struct axis *x)
 {
     char what[64];
-    const bool fixed = r->coord == TF_CROP_AND_RESIZE || r->antialias;
-    snprintf(what, sizeof what, "with %s, dimension %d", r->antialias ? "antialias=1" : "coord=tf_crop_and_resize", d);
+    const bool fixed = r->coord == TF_CROP_AND_RESIZE;
+    snprintf(what, sizeof what, "with coord=tf_crop_and_resize, dimension %d", d);
     if (fixed) TRY(number_of(ctx, def, what, x->n));
     if (fixed) TRY(number_of(ctx, def, what, x->m));
     if (r->coord == PYTORCH_HALF_PIXEL && size_varies(x->m) && !size_le(2, x->m))
@@ -153,6 +152,13 @@ static sol_status needs_numbers(struct sol_ctx *ctx, const struct layer_def *def
 static bool too_long(int64_t n)
 {
     return n > (int64_t)1 << 31 && !size_varies(n);
+}
+
+/* The filter reaches `radius` pixels of the smaller of the two grids. */
+static void set_support(struct axis *x, struct fraction s, int radius)
+{
+    x->wider = (struct fraction){size_max(s.down, s.up), s.up};
+    x->support = size_add(size_mul(2, size_ceil_div(size_mul(radius, x->wider.up), s.up)), 1);
 }
 
 static sol_status read_axis(struct sol_ctx *ctx, const struct layer_def *def, const struct resize *r,
@@ -176,8 +182,7 @@ static sol_status read_axis(struct sol_ctx *ctx, const struct layer_def *def, co
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: scale %g is too small", def->name, d, given);
     set_coordinates(x, r->coord, s, start, end);
     x->plain = crop && x->m == x->n && x->alpha == x->gamma && !x->beta;
-    x->shrink = r->antialias ? MAX((double)s.down / (double)s.up, 1.0) : 1;
-    if (r->antialias && r->mode != NEAREST) x->support = (int64_t)ceil((r->mode == CUBIC ? 2 : 1) * x->shrink) * 2 + 1;
+    if (r->antialias && r->mode != NEAREST) set_support(x, s, r->mode == CUBIC ? 2 : 1);
     return SOL_OK;
 }
 
@@ -297,23 +302,82 @@ static void put_taps(struct text *out, const struct resize *r, int d)
     text_put(out, "); ");
 }
 
-/* Antialias: the filter is `shrink` times as wide, and normalized to sum 1. The first tap is the first pixel that it
- * can reach. */
+/* Does dimension d have wide filters whose sizes vary? Their tables would be computed where they are read, so their
+ * first taps b%d[P], distances, weights and sums are temporaries. */
+static bool wide_and_varies(const struct resize *r, int d)
+{
+    const struct axis *x = &r->axis[d];
+    return resampled(r, d) && x->support && (size_varies(x->n) || size_varies(x->m));
+}
+
+/* Antialias: the pixel of a tap; the first tap is the first pixel that the filter can reach. */
+static const char *wide_tap(struct arena *a, const struct resize *r, int d, const char *tap)
+{
+    const struct axis *x = &r->axis[d];
+    if (wide_and_varies(r, d)) return arena_printf(a, "b%d[%s]+%s", d, ivar(d), tap);
+    return arena_printf(a, "(%s//%lld-%lld)+%s", numerator(a, x, d), (long long)x->gamma, (long long)(x->support / 2),
+                        tap);
+}
+
+/* Antialias: the weight of a tap at distance `t`, not normalized. */
+static const char *wide_weight(struct arena *a, const struct resize *r, int d, const char *tap, const char *t)
+{
+    const char *at = wide_tap(a, r, d, tap);
+    return arena_printf(a, "[0<=%s and %s<%lld] * (%s)", at, at, (long long)r->axis[d].n, filter(a, r, t));
+}
+
+/* Antialias: the filter is `wider` times as wide, and normalized to sum 1. */
 static void put_wide_taps(struct text *out, const struct resize *r, int d)
 {
     struct arena *a = out->arena;
     const struct axis *x = &r->axis[d];
-    const char *P = ivar(d), *K = ivar(TAPS + d), *num = numerator(a, x, d), *J = ivar(TAPS + SOL_MAX_DIMS + d);
-    const char *first = arena_printf(a, "(%s//%lld-%lld)", num, (long long)x->gamma, (long long)(x->support / 2));
-    const char *weight[2], *taps[2] = {K, J};
+    const char *P = ivar(d), *K = ivar(TAPS + d), *J = ivar(TAPS + SOL_MAX_DIMS + d), *taps[2] = {K, J}, *weight[2];
+    if (wide_and_varies(r, d)) return;
     for (int i = 0; i < 2; i++) {
-        const char *t =
-            arena_printf(a, "(abs(%s/%lld-%s-%s)/%.17g)", num, (long long)x->gamma, first, taps[i], x->shrink);
-        weight[i] = arena_printf(a, "[0<=%s+%s and %s+%s<%lld] * (%s)", first, taps[i], first, taps[i], (long long)x->n,
-                                 filter(a, r, t));
+        const char *t = arena_printf(a, "(abs(%s/%lld-%s)/%.17g)", numerator(a, x, d), (long long)x->gamma,
+                                     wide_tap(a, r, d, taps[i]), (double)x->wider.up / (double)x->wider.down);
+        weight[i] = wide_weight(a, r, d, taps[i], t);
     }
-    text_put(out, "i%d[%s %s] = min(max(%s+%s,0),%lld); ", d, P, K, first, K, (long long)(x->n - 1));
+    text_put(out, "i%d[%s %s] = min(max(%s,0),%lld); ", d, P, K, wide_tap(a, r, d, K), (long long)(x->n - 1));
     text_put(out, "v%d[%s %s] = %s / (sum[%s] %s); ", d, P, K, weight[0], J, weight[1]);
+}
+
+/* The index at a tap of dimension d. */
+static const char *index_at(struct arena *a, const struct resize *r, int d)
+{
+    const char *P = ivar(d), *K = ivar(TAPS + d);
+    return wide_and_varies(r, d)
+               ? arena_printf(a, "min(max(%s,0),%lld)", wide_tap(a, r, d, K), (long long)size_sub(r->axis[d].n, 1))
+               : arena_printf(a, "i%d[%s %s]", d, P, K);
+}
+
+static void put_temporaries(struct text *out, const struct resize *r)
+{
+    const char *arrow = " ->";
+    for (int d = 0; d < r->ndim; d++) {
+        if (!wide_and_varies(r, d)) continue;
+        text_put(out, "%s b%d:i64[%s]", arrow, d, ivar(d));
+        arrow = "";
+    }
+}
+
+/* The distances t%d[P K] are differences of integers: in float32, a difference of quotients is inexact. */
+static void put_varying_weights(struct text *out, const struct resize *r)
+{
+    struct arena *a = out->arena;
+    for (int d = 0; d < r->ndim; d++) {
+        const struct axis *x = &r->axis[d];
+        const char *P = ivar(d), *K = ivar(TAPS + d), *num = numerator(a, x, d);
+        const char *t = arena_printf(a, "t%d[%s %s]", d, P, K);
+        if (!wide_and_varies(r, d)) continue;
+        text_put(out, "b%d[%s] = %s//%lld-%lld; ", d, P, num, (long long)x->gamma,
+                 (long long)size_floor_div(x->support, 2));
+        text_put(out, "%s = abs(%s-(%s)*%lld)/%lld/(%lld/%lld); ", t, num, wide_tap(a, r, d, K), (long long)x->gamma,
+                 (long long)x->gamma, (long long)x->wider.up, (long long)x->wider.down);
+        text_put(out, "w%d[%s %s] = %s; ", d, P, K, wide_weight(a, r, d, K, t));
+        text_put(out, "n%d[%s] = sum[%s] w%d[%s %s]; ", d, P, K, d, P, K);
+        text_put(out, "v%d[%s %s] = w%d[%s %s] / n%d[%s]; ", d, P, K, d, P, K, d, P);
+    }
 }
 
 /* -- the row */
@@ -325,7 +389,8 @@ static void put_sizes_and_tables(struct text *out, const struct resize *r)
         text_put(out, " #%s=%lld;", ivar(d), (long long)x->m);
         if (x->plain || r->mode == NEAREST) continue;
         text_put(out, " #%s=%lld;", ivar(TAPS + d), (long long)taps_of(r, d));
-        if (x->support) text_put(out, " #%s=%lld;", ivar(TAPS + SOL_MAX_DIMS + d), (long long)x->support);
+        if (x->support && !wide_and_varies(r, d))
+            text_put(out, " #%s=%lld;", ivar(TAPS + SOL_MAX_DIMS + d), (long long)x->support);
     }
     text_put(out, " | ");
     for (int d = 0; r->mode != NEAREST && d < r->ndim; d++) {
@@ -372,7 +437,7 @@ static const char *along(struct arena *a, const struct resize *r, int d, const c
     const char *at = ivar(d), *tap = ivar(TAPS + d);
     text_put(&t, "sum[%s] %s[", tap, from);
     put_ivars(&t, 0, d);
-    text_put(&t, " i%d[%s %s]", d, at, tap);
+    text_put(&t, " %s", index_at(a, r, d));
     put_ivars(&t, behind, r->ndim - d - 1);
     text_put(&t, "] * v%d[%s %s]", d, at, tap);
     return t.at;
@@ -403,7 +468,7 @@ static const char *together(struct arena *a, const struct resize *r)
             continue;
         }
         text_put(&taps, " %s", ivar(TAPS + d));
-        text_put(&index, " i%d[%s %s]", d, ivar(d), ivar(TAPS + d));
+        text_put(&index, " %s", index_at(a, r, d));
         text_put(&weights, " * v%d[%s %s]", d, ivar(d), ivar(TAPS + d));
     }
     return arena_printf(a, "(sum[%s] x[%s]%s)", taps.at, index.at, weights.at);
@@ -445,9 +510,12 @@ BUILDER(build_resize)
     put_ivars(out, INNER, r.ndim);
     text_put(out, "] -> y[");
     put_ivars(out, 0, r.ndim);
-    text_put(out, "] |");
+    text_put(out, "]");
+    put_temporaries(out, &r);
+    text_put(out, " |");
     put_sizes_and_tables(out, &r);
     text_put(out, " | ");
+    put_varying_weights(out, &r);
     const char *v = value(out, &r);
     text_put(out, "y[");
     put_ivars(out, 0, r.ndim);

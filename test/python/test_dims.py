@@ -258,6 +258,27 @@ def test_windows_behind_a_stride(grid):
         s(torch.randn(3, 3, 22, 40))
 
 
+@pytest.mark.parametrize("mode", ("bilinear", "bicubic"))
+def test_antialiased_resize(mode):
+    """Wider filters whose number of taps follows from the sizes, smaller, larger and equal, forward and backward."""
+    model = Apply(lambda s, x, y: F.interpolate(x, size=y.shape[-2:], mode=mode, antialias=True))
+    sizes = (((2, 3, 24, 36), (15, 20)), ((2, 3, 24, 36), (30, 20)), ((3, 2, 17, 13), (17, 5)), ((1, 3, 100, 9), (7, 91)),
+             ((1, 1, 5, 5), (1, 1)), ((2, 3, 20, 20), (20, 20)))  # fmt: skip
+    calls = [(torch.randn(*s), torch.randn(1, *t)) for s, t in sizes]
+    s = sol.optimize(copy.deepcopy(model), *calls[0], vdims=True)
+    check_calls(s, model, calls)
+    assert programs(s) == [True]
+    for x, y in calls[:3]:
+
+        def gradient(f, x=x, y=y, dtype=torch.float32):
+            x = x.detach().to(dtype).requires_grad_()
+            f(x, y).square().sum().backward()
+            return x.grad
+
+        assert_as_good(gradient(s), gradient(model), gradient(model, dtype=torch.float64))
+    assert programs(s) == [True, True]
+
+
 def test_threads():
     model, _ = networks.network("gpt", None)
     s = sol.optimize(copy.deepcopy(model), ids(2, 8), vdims=True)
