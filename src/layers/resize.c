@@ -310,20 +310,20 @@ static bool wide_and_varies(const struct resize *r, int d)
     return resampled(r, d) && x->support && (size_varies(x->n) || size_varies(x->m));
 }
 
-/* Antialias: the pixel of a tap; the first tap is the first pixel that the filter can reach. */
-static const char *wide_tap(struct arena *a, const struct resize *r, int d, const char *tap)
+/* Antialias: the first pixel that the filter can reach, which is that of the first tap. */
+static const char *first_tap(struct arena *a, const struct resize *r, int d)
 {
     const struct axis *x = &r->axis[d];
-    if (wide_and_varies(r, d)) return arena_printf(a, "b%d[%s]+%s", d, ivar(d), tap);
-    return arena_printf(a, "(%s//%lld-%lld)+%s", numerator(a, x, d), (long long)x->gamma, (long long)(x->support / 2),
-                        tap);
+    if (wide_and_varies(r, d)) return arena_printf(a, "b%d[%s]", d, ivar(d));
+    return arena_printf(a, "(%s//%lld-%lld)", numerator(a, x, d), (long long)x->gamma, (long long)(x->support / 2));
 }
 
 /* Antialias: the weight of a tap at distance `t`, not normalized. */
 static const char *wide_weight(struct arena *a, const struct resize *r, int d, const char *tap, const char *t)
 {
-    const char *at = wide_tap(a, r, d, tap);
-    return arena_printf(a, "[0<=%s and %s<%lld] * (%s)", at, at, (long long)r->axis[d].n, filter(a, r, t));
+    const char *first = first_tap(a, r, d);
+    return arena_printf(a, "[0<=%s+%s and %s+%s<%lld] * (%s)", first, tap, first, tap, (long long)r->axis[d].n,
+                        filter(a, r, t));
 }
 
 /* Antialias: the filter is `wider` times as wide, and normalized to sum 1. */
@@ -333,12 +333,13 @@ static void put_wide_taps(struct text *out, const struct resize *r, int d)
     const struct axis *x = &r->axis[d];
     const char *P = ivar(d), *K = ivar(TAPS + d), *J = ivar(TAPS + SOL_MAX_DIMS + d), *taps[2] = {K, J}, *weight[2];
     if (wide_and_varies(r, d)) return;
+    const char *first = first_tap(a, r, d);
     for (int i = 0; i < 2; i++) {
-        const char *t = arena_printf(a, "(abs(%s/%lld-%s)/%.17g)", numerator(a, x, d), (long long)x->gamma,
-                                     wide_tap(a, r, d, taps[i]), (double)x->wider.up / (double)x->wider.down);
+        const char *t = arena_printf(a, "(abs(%s/%lld-%s-%s)/%.17g)", numerator(a, x, d), (long long)x->gamma, first,
+                                     taps[i], (double)x->wider.up / (double)x->wider.down);
         weight[i] = wide_weight(a, r, d, taps[i], t);
     }
-    text_put(out, "i%d[%s %s] = min(max(%s,0),%lld); ", d, P, K, wide_tap(a, r, d, K), (long long)(x->n - 1));
+    text_put(out, "i%d[%s %s] = min(max(%s+%s,0),%lld); ", d, P, K, first, K, (long long)(x->n - 1));
     text_put(out, "v%d[%s %s] = %s / (sum[%s] %s); ", d, P, K, weight[0], J, weight[1]);
 }
 
@@ -347,7 +348,7 @@ static const char *index_at(struct arena *a, const struct resize *r, int d)
 {
     const char *P = ivar(d), *K = ivar(TAPS + d);
     return wide_and_varies(r, d)
-               ? arena_printf(a, "min(max(%s,0),%lld)", wide_tap(a, r, d, K), (long long)size_sub(r->axis[d].n, 1))
+               ? arena_printf(a, "min(max(%s+%s,0),%lld)", first_tap(a, r, d), K, (long long)size_sub(r->axis[d].n, 1))
                : arena_printf(a, "i%d[%s %s]", d, P, K);
 }
 
@@ -372,8 +373,8 @@ static void put_varying_weights(struct text *out, const struct resize *r)
         if (!wide_and_varies(r, d)) continue;
         text_put(out, "b%d[%s] = %s//%lld-%lld; ", d, P, num, (long long)x->gamma,
                  (long long)size_floor_div(x->support, 2));
-        text_put(out, "%s = abs(%s-(%s)*%lld)/%lld/(%lld/%lld); ", t, num, wide_tap(a, r, d, K), (long long)x->gamma,
-                 (long long)x->gamma, (long long)x->wider.up, (long long)x->wider.down);
+        text_put(out, "%s = abs(%s-(%s+%s)*%lld)/%lld/(%lld/%lld); ", t, num, first_tap(a, r, d), K,
+                 (long long)x->gamma, (long long)x->gamma, (long long)x->wider.up, (long long)x->wider.down);
         text_put(out, "w%d[%s %s] = %s; ", d, P, K, wide_weight(a, r, d, K, t));
         text_put(out, "n%d[%s] = sum[%s] w%d[%s %s]; ", d, P, K, d, P, K);
         text_put(out, "v%d[%s %s] = w%d[%s %s] / n%d[%s]; ", d, P, K, d, P, K, d, P);
