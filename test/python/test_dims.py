@@ -205,6 +205,26 @@ def test_one_program(name):
     assert programs(s) == [True]
 
 
+def test_one_program_for_training_a_tail_batch_of_one():
+    """Also where a factor follows from the batch, as in the variance that a batch norm keeps."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(2), nn.AdaptiveAvgPool1d(1)
+    )
+    s = sol.optimize(copy.deepcopy(model), torch.randn(4, 3, 8, 8), vdims=True)
+    for n in (4, 7, 1):
+        x = torch.randn(n, 3, 8, 8)
+        for m in (s, model):
+            m.zero_grad()
+            m(x).square().sum().backward()
+        for a, b in zip(
+            [*s.buffers(), *(p.grad for p in s.parameters())],
+            [*model.buffers(), *(p.grad for p in model.parameters())],
+            strict=True,
+        ):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert programs(s) == [True]
+
+
 REALS = ("a mean", "a scale", "real numbers", "functions of math", "more of math")
 MORE = ("cat", "slices", "windows", *REALS)  # sizes of one or two get programs of their own
 
@@ -419,6 +439,19 @@ def test_same():
     turned = graph("%1:f32[1 3 3] = Permute(%0) perm=[0,2,1]", "%2:f32[1 3 3] = relu(%1)", "output %2")
     other = graph("%1:f32[1 3 3] = sigmoid(%0)", "output %1")
     assert same(plain, moved) and not same(plain, turned) and not same(plain, other)
+    computed = graph(
+        "%1:f64[1] = Sizes() sizes=[4] to=f64",
+        "%2:f64[] = Reshape(%1) shape=[]",
+        "const %3:f64[] = 3",
+        "%4:f64[] = div(%2, %3)",
+        "%5:f32[] = Cast(%4) to=f32",
+        "%6:f32[1 3 3] = mul(%0, %5)",
+        "output %6",
+    )
+    given, third = (
+        graph(f"const %1:f32[] = {n}", "%2:f32[1 3 3] = mul(%0, %1)", "output %2") for n in (1.33333337, 1.33333349)
+    )
+    assert same(computed, given) and not same(computed, third) and not same(given, third)
 
 
 # -- the report
