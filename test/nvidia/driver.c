@@ -172,7 +172,7 @@ static int append(struct stream *given, const struct command *what)
     if (s->captures) {
         *s->captured_last = c;
         s->captured_last = &c->next;
-        return c->kind == WRITE || c->kind == READ || c->kind >= RECORD ? INVALID : 0;
+        return c->kind == COPY || c->kind == FILL || c->kind == LAUNCH || c->kind == CALL ? 0 : INVALID;
     }
     atomic_fetch_add(&launches, c->kind == LAUNCH && !in_graph);
     if (c->kind < RECORD) c->number = atomic_fetch_add(&commands, 1) + 1;
