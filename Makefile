@@ -82,7 +82,7 @@ test-all: lint test-c test-asan test-tsan build ## every network, operator table
 	$(OPENCL) build/test/opencl_net_test --all
 	for i in 0 1; do $(OPENCL) SOL_DEVICE=opencl:$$i build/test/random_test --seeds 12 --parts 6; done
 	$(OPENCL) $(PYTHON) -m pytest test/python/test_opencl.py
-	SOL_DEVICE_OPTIONS=nvidia.libcuda=$(CUDA),nvidia.nvrtc=$(CUDA),nvidia.cublas=$(CUDA) $(PYTHON) -m pytest test/python/test_each_device.py -k nvidia
+	SOL_DEVICE_OPTIONS=nvidia.libcuda=$(CUDA),nvidia.nvrtc=$(CUDA),nvidia.cublas=$(CUDA),nvidia.cudnn=$(CUDA) $(PYTHON) -m pytest test/python/test_each_device.py -k nvidia
 	SOL_DEVICE_OPTIONS=$(VE) $(PYTHON) -m pytest test/python/test_each_device.py -k ve
 	SOL_DEVICE=far $(PYTEST) test -m "not slow"
 

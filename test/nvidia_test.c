@@ -9,7 +9,7 @@
 #include "device/device.h"
 
 #define DOUBLE BUILD_ROOT "/libcuda_double.so"
-#define OPTIONS "nvidia.libcuda=" DOUBLE ",nvidia.nvrtc=" DOUBLE ",nvidia.cublas=" DOUBLE
+#define OPTIONS "nvidia.libcuda=" DOUBLE ",nvidia.nvrtc=" DOUBLE ",nvidia.cublas=" DOUBLE ",nvidia.cudnn=" DOUBLE
 
 struct driver { /* functions of the double */
     int (*Push)(void *), (*Pop)(void **), (*Create)(void **, unsigned), (*Wait)(void *), (*Destroy)(void *);
@@ -231,10 +231,59 @@ static void test_memory_is_used_again_in_order(void **state)
     assert_true(first.reserved == then.reserved && after.waits == before.waits + 1);
 }
 
+/* A convolution by cuDNN, in a process that has not called it yet. */
+static void convolve(const char *settings, sol_status want, const char *text, float out[24])
+{
+    static const char graph[] = "graph \"n\"\ninput %0:f32[1 2 4 6] \"x\"\nparam %1:f32[1 2 3 3] \"w\"\n"
+                                "%2 = Conv(%0, %1) p=1 q=1\noutput %2 \"y\"\n";
+    struct sol_graph *g;
+    struct sol_net *net;
+    struct sol_params *params;
+    float x[48], w[18];
+    for (int i = 0; i < 48; i++) x[i] = (float)(i % 5 - 2) / 4;
+    for (int i = 0; i < 18; i++) w[i] = (float)(i % 7 - 3) / 8;
+    assert_int_equal(setenv("SOL_CUDA_DOUBLE", settings, 1), 0);
+    assert_int_equal(sol_config_set(ctx, "device::options", OPTIONS), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "device", "nvidia"), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "solver", "conv"), SOL_OK);
+    if (sol_graph_parse(ctx, graph, &g) || sol_compile(ctx, g, &net) || sol_params_create(net, &params) ||
+        sol_params_set(params, 0, w))
+        fail_msg("%s", sol_error(ctx));
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(sol_net_run(net, params, (const void *[]){x}, (void *[]){out}, 1), want);
+        if (want && !strstr(sol_error(ctx), text)) fail_msg("%s", sol_error(ctx));
+    }
+    sol_params_destroy(params);
+    sol_net_destroy(net);
+    sol_graph_destroy(g);
+    assert_int_equal(sol_config_set(ctx, "solver", "auto"), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "device", "auto"), SOL_OK);
+}
+
+static void test_convolutions(void **state)
+{
+    float y[24], again[24];
+    (void)state;
+    convolve("dnn_opens=0", SOL_ERR_INTERNAL, "cuDNN cannot be used", y);
+    convolve("dnn_fails=4000", SOL_ERR_INTERNAL, "cuDNN failed", y);
+    convolve("memory=50000000,dnn_bytes=100000000", SOL_OK, "", y); /* without a workspace */
+    convolve("dnn_fails=3000", SOL_OK, "", again);                  /* by the step's own function */
+    for (int i = 0; i < 24; i++) {
+        float sum = 0;
+        for (int k = 0; k < 18; k++) {
+            const int row = i / 6 + k / 3 % 3 - 1, column = i % 6 + k % 3 - 1;
+            if (row < 0 || row > 3 || column < 0 || column > 5) continue;
+            sum += (float)((k / 9 * 24 + row * 6 + column) % 5 - 2) / 4 * ((float)(k % 7 - 3) / 8);
+        }
+        assert_true(fabsf(sum - y[i]) < 1e-6f && fabsf(sum - again[i]) < 1e-6f);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_is_used_again_in_order), cmocka_unit_test(test_a_framework_s_stream),
-        cmocka_unit_test(test_a_rejected_command), cmocka_unit_test(test_tensors_and_stream_of_a_framework)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_is_used_again_in_order),
+                                       cmocka_unit_test(test_a_framework_s_stream),
+                                       cmocka_unit_test(test_a_rejected_command), cmocka_unit_test(test_convolutions),
+                                       cmocka_unit_test(test_tensors_and_stream_of_a_framework)};
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

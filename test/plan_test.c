@@ -388,8 +388,9 @@ static void an_unknown_solver_is_rejected(void **state)
     assert_int_equal(plan_make(g, a, &t, &p), SOL_ERR_INVALID);
     assert_string_equal(
         sol_error(ctx),
-        "solver: there is none called 'wingrad'; expected auto, attention, attention_grad, blas, direct, gemv, matmul, "
-        "mma, simt, attention_simt, attention_grad_simt, winograd, weights, weights-winograd, openblas, onednn, dfp, "
+        "solver: there is none called 'wingrad'; expected auto, attention, attention_grad, blas, conv, direct, gemv, "
+        "matmul, mma, simt, attention_simt, attention_grad_simt, winograd, weights, weights-winograd, openblas, "
+        "onednn, dfp, "
         "nest");
     assert_int_equal(sol_config_set(ctx, "solver", "auto"), SOL_OK);
     sol_graph_destroy(g);

@@ -45,7 +45,7 @@ DEVICES: dict[str, tuple[list[str], str]] = {
     "remote": (["examples/device_remote/*.[ch]"], r"remote_type|remote\.[ch]\b"),
 }
 # calls of libraries of a device's maker, which count apart
-LIBRARIES = ["src/device/nvidia_blas.[ch]"]
+LIBRARIES = ["src/device/nvidia_blas.c", "src/device/nvidia_calls.[ch]", "src/device/nvidia_dnn.[ch]"]
 # what devices share that launch kernels for work items; a second one of them needs none of it again
 ITEMS = ["src/dnn/simt*.[ch]", "src/dfp/items.c", "src/runtime/launched.c"]
 SHARED = ["include/**/*.h", "src/**/*.[ch]", "src/**/*.def", "src/**/*.cl"]

@@ -160,11 +160,13 @@ struct sol_command {
 
 /* -- calls of a library in place of kernels */
 
-/* A device whose info names a library for linear algebra (blas) computes steps by it. Its code has, beside function
- * NAME_<step>, which does nothing then, the numbers NAME_call_<step>: an array of int64_t with the members of this
- * struct. `find` of that function gives the call, and LAUNCH executes it, with the step's operands as its first
- * arguments. */
+/* A device whose info names a library for linear algebra (blas), or one for neural networks (dnn), computes steps by
+ * it. Its code has, beside function NAME_<step>, the numbers NAME_call_<step>: an array of int64_t with the members of
+ * one of these structs, of which the first says which. `find` of that function gives the call, and LAUNCH executes it,
+ * with the step's operands as its first arguments. The function does nothing if it is a product; if it is a
+ * convolution, it computes the same, slowly, for libraries that do not take that one. */
 #define SOL_CALL_GEMM 1
+#define SOL_CALL_CONV 2
 struct sol_call_matrix {
     int64_t operand; /* its number */
     /* elements between rows, and a row is in one piece; across: between columns, and a column is */
@@ -178,6 +180,23 @@ struct sol_gemm { /* c[m n] = a[m k] b[k n], for a batch of matrices, `ncall` ti
     struct sol_call_matrix a, b, c;
     int64_t ncall;
     int64_t offset[][3]; /* by call: elements from the beginnings of the operands to the first matrices of a, b, c */
+};
+enum sol_conv_result { SOL_CONV_Y, SOL_CONV_X, SOL_CONV_W };
+#define SOL_CONV_PIXELS 3 /* dimensions, at most */
+struct sol_conv_tensor {
+    int64_t operand, offset; /* its number; elements from its beginning */
+    int64_t size[2 + SOL_CONV_PIXELS], stride[2 + SOL_CONV_PIXELS];
+};
+/* y[n o p..] = sum over c and k of x[n c stride*p+dilation*k-pad..] w[o c k..], where x is 0 outside of its sizes; or
+ * the gradient of its sum with y: with respect to x, or to w. The channels of x and y consist of as many groups. */
+struct sol_conv {
+    int64_t kind;   /* SOL_CALL_CONV */
+    int64_t result; /* enum sol_conv_result: the tensor that is computed from both others */
+    int64_t dtype, npixel, groups;
+    int64_t tf32;                   /* factors of float32 may be rounded to TF32 */
+    int64_t channels_last;          /* of w, which lies in one piece: [o k.. c] instead of [o c k..] */
+    struct sol_conv_tensor x, w, y; /* x: [n c pixels..]; w: [o c window..], with channels of one group */
+    int64_t pad[SOL_CONV_PIXELS], stride[SOL_CONV_PIXELS], dilation[SOL_CONV_PIXELS];
 };
 
 /* -- a device type */

@@ -141,6 +141,7 @@ struct sol_device_info {
     char blas[32];       /* its library for linear algebra, with the version; "": none */
     int32_t core_mma;    /* products of factors in TF32 that a core's units for small matrices compute in a cycle */
     int32_t tf32;        /* factors of float32 may be rounded to TF32, as the user asked for */
+    char dnn[32];        /* its library for neural networks, with the version; "": none */
 };
 /* Passes each device to `show`, those that are there first; the texts are valid during that call. None is `selected` if
  * the key `device` names one that is not there. It opens no device. Errors: NOMEM. */

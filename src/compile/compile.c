@@ -315,7 +315,9 @@ static sol_status target_of(struct sol_ctx *ctx, const struct way *w, struct tar
     if (!w->dev_compiles) return machine_target(ctx, out);
     TRY(dev_info(w->dev, &info));
     TRY(compile_target(ctx, dev_type(w->dev), &info, dev_name(w->dev), out));
-    out->blas = w->plugins && *info.blas && strcmp(ctx_config(ctx, "plugins"), "off") != 0 && target_calls(out);
+    const bool calls = w->plugins && strcmp(ctx_config(ctx, "plugins"), "off") != 0 && target_calls(out);
+    out->blas = calls && *info.blas;
+    out->dnn = calls && *info.dnn;
     return SOL_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct cu_event *cu_event;
 typedef struct cu_graph *cu_graph;
 typedef struct cu_exec *cu_exec;
 typedef uint64_t cu_memory;
-struct cuda_blas;
+struct cuda_calls;
 
 enum { CUDA_SUCCESS = 0, CUDA_INVALID_VALUE = 1, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_FOUND = 500, CUDA_NOT_READY = 600 };
 enum { CUDA_CAPTURE_IMPLICIT = 906 }; /* of the default stream, while one that waits for it is captured */
@@ -100,16 +100,16 @@ struct cuda {
 struct cuda_kernel {
     struct cuda_kernel *next; /* of the same code */
     cu_function function;
-    struct sol_gemm *gemm; /* a call of cuBLAS in its place; NULL: none */
+    int64_t *call; /* of a library in its place; NULL: none */
 };
-/* nvidia.c: appends a command to a stream of the driver. blas: NULL: there are no calls of it. */
-int nvidia_enqueue(const struct cuda *cuda, struct cuda_blas *blas, cu_stream stream, const struct sol_command *c);
+/* nvidia.c: appends a command to a stream of the driver. calls: NULL: there are none. */
+int nvidia_enqueue(const struct cuda *cuda, struct cuda_calls *calls, cu_stream stream, const struct sol_command *c);
 
-#include "device/nvidia_blas.h"
+#include "device/nvidia_calls.h"
 
 /* nvidia_graph.c: launches that come again as one graph. Of a stream; NULL: out of memory, and nothing is one. */
 struct cuda_graphs;
-struct cuda_graphs *graphs_make(const struct cuda *cuda, struct cuda_blas *blas);
+struct cuda_graphs *graphs_make(const struct cuda *cuda, struct cuda_calls *calls);
 void graphs_free(struct cuda_graphs *g);
 void graphs_begin(struct cuda_graphs *g); /* a submit begins */
 /* Launches the first *out_taken commands as one; 0: they are to be launched one by one. unloads: how often the device

@@ -41,7 +41,7 @@ struct sol_stream {
     cu_stream stream, own; /* own: made by SOL; NULL: none */
     struct small_reads reads;
     struct cuda_graphs *graphs; /* NULL: none */
-    struct cuda_blas *blas;
+    struct cuda_calls *calls;
     int64_t ticket, done;
     struct pending *pending; /* oldest first */
     int npending, room;
@@ -53,8 +53,8 @@ struct sol_stream {
 
 static const char *error_text(const struct cuda *cuda, int error)
 {
-    const char *text = NULL;
-    cuda->ErrorString(error, &text);
+    const char *text = calls_error(error);
+    if (!text) cuda->ErrorString(error, &text);
     return text ? text : "unknown error";
 }
 
@@ -148,7 +148,7 @@ static sol_status nvidia_info(const struct sol_device_type *type, const struct s
     snprintf(out_info->name, sizeof out_info->name, "%s", type->name);
     nvidia_compiler(host, out_info->compiler, sizeof out_info->compiler, missing, sizeof missing);
     capability(host, out_info->arch, sizeof out_info->arch);
-    blas_version(host, out_info->blas, sizeof out_info->blas);
+    calls_versions(host, out_info);
     out_info->f64 = 1;
     if (index < 0) return SOL_OK;
     TRY(find_device(host, index, &cuda, &number, out_why));
@@ -239,7 +239,7 @@ static void nvidia_unload(struct sol_code *code)
     atomic_fetch_add(&code->device->unloads, 1);
     for (struct cuda_kernel *k = code->kernels, *next; k; k = next) {
         next = k->next;
-        free(k->gemm);
+        free(k->call);
         free(k);
     }
     pthread_mutex_destroy(&code->lock);
@@ -275,7 +275,7 @@ static sol_status nvidia_find(struct sol_code *code, const char *function, void 
     if (!k) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
     enter(d);
     int error = d->cuda.Find(&k->function, code->module, function);
-    if (!error) error = blas_find(&d->cuda, k, code->module, function);
+    if (!error) error = calls_find(&d->cuda, k, code->module, function);
     /* more memory of a group than any kernel may have must be asked for; where a card has no more, launches say so */
     if (!error) {
         const int most = (int)attribute(&d->cuda, CUDA_GROUP_BYTES_MOST, d->number);
@@ -303,10 +303,10 @@ static sol_status nvidia_queue(struct sol_device *d, void *foreign, struct sol_s
     if (!foreign) error = d->cuda.StreamCreate(&s->own, CUDA_STREAM_NON_BLOCKING);
     leave(d);
     s->stream = foreign ? foreign : s->own;
-    s->blas = blas_make(&d->cuda, d->host);
-    if (!error && d->graphs) s->graphs = graphs_make(&d->cuda, s->blas);
+    s->calls = calls_make(&d->cuda, d->host);
+    if (!error && d->graphs) s->graphs = graphs_make(&d->cuda, s->calls);
     if (error) {
-        blas_free(s->blas);
+        calls_free(s->calls);
         free(s);
         return fail(&d->cuda, out_why, error, "cuStreamCreate", NULL);
     }
@@ -324,7 +324,7 @@ static void nvidia_unqueue(struct sol_stream *s)
     }
     for (int i = 0; i < s->nspare; i++) cuda->EventDestroy(s->spare[i]);
     graphs_free(s->graphs);
-    blas_free(s->blas);
+    calls_free(s->calls);
     if (s->own) cuda->StreamDestroy(s->own);
     if (s->reads.slots) cuda->HostFree(s->reads.slots);
     leave(s->device);
@@ -362,12 +362,12 @@ static int launch(const struct cuda *cuda, cu_stream stream, const struct sol_la
     return error;
 }
 
-int nvidia_enqueue(const struct cuda *cuda, struct cuda_blas *blas, cu_stream stream, const struct sol_command *c)
+int nvidia_enqueue(const struct cuda *cuda, struct cuda_calls *calls, cu_stream stream, const struct sol_command *c)
 {
     const size_t bytes = (size_t)c->bytes;
     if (c->kind == SOL_COMMAND_LAUNCH) {
-        const struct cuda_kernel *k = c->launch->kernel;
-        return k->gemm ? blas_enqueue(blas, stream, c->launch) : launch(cuda, stream, c->launch);
+        const int error = calls_enqueue(calls, stream, c->launch);
+        return error == CALL_NONE ? launch(cuda, stream, c->launch) : error;
     }
     if (!bytes) return CUDA_SUCCESS;
     switch (c->kind) {
@@ -388,7 +388,7 @@ static int enqueue(struct sol_stream *s, const struct sol_command *c)
     const bool small = small_reads_take(r, c) && (slots || !cuda->HostAlloc(&slots, SMALL_READS * SMALL_READ_BYTES));
     r->slots = slots;
     if (small) read.host = small_reads_slot(r);
-    const int error = nvidia_enqueue(cuda, s->blas, s->stream, &read);
+    const int error = nvidia_enqueue(cuda, s->calls, s->stream, &read);
     if (small && !error) small_reads_add(r, c, s->ticket + 1);
     return error;
 }

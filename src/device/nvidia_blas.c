@@ -1,10 +1,9 @@
-/* Matrix products by cuBLAS, where it is installed. Each of SOL's streams has a handle of its own with its own
- * workspace, so that streams do not disturb each other, and results are the same in every run. Products of float32 are
- * computed as such; with the option nvidia.tf32=1, cuBLAS may round factors to TF32 (10 bits behind the binary point).
+/* Matrix products by cuBLAS, where it is installed. A handle has its own workspace, so that results are the same in
+ * every run. Products of float32 are computed as such; with the option nvidia.tf32=1, cuBLAS may round factors to TF32
+ * (10 bits behind the binary point).
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "device/cuda.h"
 #include "device/inside.h"
@@ -32,11 +31,10 @@ struct functions {
     BLAS_FUNCTIONS(X)
 #undef X
 };
-struct cuda_blas {
+struct blas {
     const struct cuda *cuda;
-    const struct sol_host *host;
     struct functions f;
-    blas_handle handle;  /* NULL: not opened yet */
+    blas_handle handle;
     cu_memory workspace; /* 0: none */
     size_t workspace_bytes;
 };
@@ -53,7 +51,7 @@ static bool open_library(const struct sol_host *host, struct functions *out)
     return !library_open(host, "nvidia.cublas", files, COUNT_OF(files), symbols);
 }
 
-void blas_version(const struct sol_host *host, char *out, size_t room)
+static void blas_version(const struct sol_host *host, char *out, size_t room)
 {
     struct functions f;
     int major = 0, minor = 0;
@@ -61,36 +59,8 @@ void blas_version(const struct sol_host *host, char *out, size_t room)
         snprintf(out, room, "cuBLAS %d.%d", major, minor);
 }
 
-int blas_find(const struct cuda *cuda, struct cuda_kernel *kernel, cu_module module, const char *name)
-{
-    const char *step = strrchr(name, '_');
-    char call[100];
-    cu_memory at = 0;
-    size_t bytes = 0;
-    snprintf(call, sizeof call, "%.*s_call%s", (int)(step ? step - name : 0), name, step ? step : "");
-    if (cuda->Global(&at, &bytes, module, call)) return CUDA_SUCCESS;
-    kernel->gemm = malloc(bytes);
-    if (!kernel->gemm) return CUDA_OUT_OF_MEMORY;
-    const int error = cuda->ReadNow(kernel->gemm, at, bytes);
-    return error ? error : kernel->gemm->kind == SOL_CALL_GEMM ? CUDA_SUCCESS : CUDA_INVALID_VALUE;
-}
-
-struct cuda_blas *blas_make(const struct cuda *cuda, const struct sol_host *host)
-{
-    struct cuda_blas *b = calloc(1, sizeof *b);
-    if (b) *b = (struct cuda_blas){.cuda = cuda, .host = host};
-    return b;
-}
-
-void blas_free(struct cuda_blas *b)
-{
-    if (b && b->handle) b->f.Destroy(b->handle);
-    if (b && b->workspace) b->cuda->Free(b->workspace);
-    free(b);
-}
-
 /* As much as NVIDIA recommends, or what there is: cuBLAS needs none. */
-static void make_workspace(struct cuda_blas *b)
+static void make_workspace(struct blas *b)
 {
     static const size_t sizes[] = {32 << 20, 4 << 20};
     for (int i = 0; i < COUNT_OF(sizes) && !b->workspace; i++) {
@@ -99,19 +69,36 @@ static void make_workspace(struct cuda_blas *b)
     }
 }
 
-/* Not while a stream is captured: memory is allocated. */
-static int open_handle(struct cuda_blas *b)
+static void blas_close(void *opened)
 {
-    if (b->handle) return CUDA_SUCCESS;
-    if (!open_library(b->host, &b->f)) return CUDA_NOT_FOUND;
+    struct blas *b = opened;
+    if (b->handle) b->f.Destroy(b->handle);
+    if (b->workspace) b->cuda->Free(b->workspace);
+    free(b);
+}
+
+static int make_handle(struct blas *b, const struct sol_host *host)
+{
+    if (!open_library(host, &b->f)) return CUDA_NOT_FOUND;
     make_workspace(b);
     if (b->f.Create(&b->handle)) return b->handle = NULL, CUDA_OUT_OF_MEMORY;
-    const int math = option_is(b->host, "nvidia.tf32", "1") ? TF32_MATH : DEFAULT_MATH;
+    const int math = option_is(host, "nvidia.tf32", "1") ? TF32_MATH : DEFAULT_MATH;
     return b->f.SetMath(b->handle, math) ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+static int blas_open(const struct cuda *cuda, const struct sol_host *host, void **out)
+{
+    struct blas *b = calloc(1, sizeof *b);
+    if (!b) return CUDA_OUT_OF_MEMORY;
+    b->cuda = cuda;
+    const int error = make_handle(b, host);
+    if (error) blas_close(b);
+    *out = error ? NULL : b;
+    return error;
+}
+
 /* cuBLAS counts by columns: what is a matrix to us is a transposed one to it, so it multiplies b by a. */
-static int multiply(const struct cuda_blas *b, const struct sol_gemm *g, const int64_t offset[3], const cu_memory at[3])
+static int multiply(const struct blas *b, const struct sol_gemm *g, const int64_t offset[3], const cu_memory at[3])
 {
     const int bytes = g->dtype == SOL_F64 ? 8 : 4, m = (int)g->m, n = (int)g->n, k = (int)g->k;
     const int of_a = g->a.across ? TRANSPOSED : PLAIN, of_b = g->b.across ? TRANSPOSED : PLAIN;
@@ -127,15 +114,17 @@ static int multiply(const struct cuda_blas *b, const struct sol_gemm *g, const i
     return error ? CUDA_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-int blas_enqueue(struct cuda_blas *b, cu_stream stream, const struct sol_launch *l)
+static int blas_enqueue(void *opened, cu_stream stream, const struct sol_launch *l, const int64_t *call)
 {
-    const struct sol_gemm *g = ((const struct cuda_kernel *)l->kernel)->gemm;
+    const struct blas *b = opened;
+    const struct sol_gemm *g = (const void *)call;
     const cu_memory at[] = {l->arg[g->a.operand].pointer, l->arg[g->b.operand].pointer, l->arg[g->c.operand].pointer};
-    int error = b ? open_handle(b) : CUDA_OUT_OF_MEMORY;
-    if (error) return error;
+    int error = CUDA_SUCCESS;
     /* a stream that is set makes the handle forget its workspace */
     if (b->f.SetStream(b->handle, stream) || b->f.SetWorkspace(b->handle, b->workspace, b->workspace_bytes))
         return CUDA_INVALID_VALUE;
     for (int64_t i = 0; i < g->ncall && !error; i++) error = multiply(b, g, g->offset[i], at);
     return error;
 }
+
+const struct cuda_caller blas_caller = {SOL_CALL_GEMM, blas_version, blas_open, blas_close, blas_enqueue};

@@ -7,7 +7,7 @@
 
 struct cuda_graphs {
     const struct cuda *cuda;
-    struct cuda_blas *blas;
+    struct cuda_calls *calls;
     cu_stream capture; /* NULL: none yet */
     struct sequences *sequences;
 };
@@ -21,7 +21,7 @@ static void *capture(void *user, int n, const struct sol_command *c)
     cu_exec exec = NULL;
     int error = g->capture ? 0 : cuda->StreamCreate(&g->capture, CUDA_STREAM_NON_BLOCKING);
     if (error || cuda->CaptureBegin(g->capture, CUDA_CAPTURE_RELAXED)) return NULL;
-    for (int i = 0; i < n && !error; i++) error = nvidia_enqueue(cuda, g->blas, g->capture, &c[i]);
+    for (int i = 0; i < n && !error; i++) error = nvidia_enqueue(cuda, g->calls, g->capture, &c[i]);
     const int ended = cuda->CaptureEnd(g->capture, &graph);
     if (!error && !ended) error = cuda->GraphInstantiate(&exec, graph, 0);
     if (graph) cuda->GraphDestroy(graph);
@@ -34,10 +34,10 @@ static void drop(void *user, void *made)
     g->cuda->ExecDestroy(made);
 }
 
-struct cuda_graphs *graphs_make(const struct cuda *cuda, struct cuda_blas *blas)
+struct cuda_graphs *graphs_make(const struct cuda *cuda, struct cuda_calls *calls)
 {
     struct cuda_graphs *g = calloc(1, sizeof *g);
-    if (g) *g = (struct cuda_graphs){cuda, blas, NULL, sequences_make(&(struct sequence_maker){g, capture, drop})};
+    if (g) *g = (struct cuda_graphs){cuda, calls, NULL, sequences_make(&(struct sequence_maker){g, capture, drop})};
     return g;
 }
 

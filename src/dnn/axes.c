@@ -17,6 +17,14 @@ struct axes_rule axes_rule_epilogue(const struct problem *p, uint64_t single)
     return rule;
 }
 
+struct axes_rule axes_rule_all(const struct problem *p, uint64_t single)
+{
+    struct axes_rule rule = axes_rule_epilogue(p, single);
+    rule.strides[rule.n++] = p->a.view.s;
+    rule.strides[rule.n++] = p->b.view.s;
+    return rule;
+}
+
 int64_t axes_size(const struct axes *x)
 {
     int64_t n = 1;

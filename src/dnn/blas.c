@@ -4,13 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "dnn/epilogue.h"
+#include "dnn/call.h"
 #include "dnn/matrices.h"
 #include "dnn/solvers.h"
 #include "print/print.h"
 #include "sol/device.h"
 
-enum { MOST_CALLS = 64, ITEMS = 256 };
+enum { MOST_CALLS = 64 };
 
 struct blas {
     struct problem p;
@@ -22,15 +22,11 @@ struct blas {
     int64_t row, step[AXES_MAX]; /* of the results: elements between rows, and between neighbours on an outer axis */
 };
 
-/* Is the epilogue nothing but the store of the sums, whose rows are in one piece? */
-static bool stores_only(const struct problem *p, const struct matrices *x)
+/* Are the results only stored, in rows that are in one piece? */
+static bool is_direct(const struct problem *p, const struct matrices *x)
 {
-    const struct loops_stmt *s = &p->loops->stmts.at[p->c->anchor];
-    const struct ex *e = &p->loops->ex.at[s->value];
-    const struct view *v = &p->view[0];
-    return p->loops->stmts.n == 1 && p->nview == 1 && !v->node && e->kind == EX_READ && e->tensor == p->sum &&
-           p->loops->tensors.at[v->tensor].dtype == p->dtype && axis_stride(&x->n, v->s) == 1 &&
-           axis_stride(&x->m, v->s) >= x->n.size;
+    const int64_t *store = p->view[0].s;
+    return call_only_stores(p) && axis_stride(&x->n, store) == 1 && axis_stride(&x->m, store) >= x->n.size;
 }
 
 /* Where the results go. */
@@ -38,7 +34,7 @@ static void place_results(struct blas *g)
 {
     const struct matrices *x = &g->x;
     int64_t below = x->m.size * x->n.size;
-    g->direct = stores_only(&g->p, x);
+    g->direct = is_direct(&g->p, x);
     g->row = g->direct ? axis_stride(&x->m, g->p.view[0].s) : x->n.size;
     for (int i = x->outer.n - 1; i >= 0; below *= x->outer.at[i--].size)
         g->step[i] = g->direct ? axis_stride(&x->outer.at[i], g->p.view[0].s) : below;
@@ -63,7 +59,8 @@ static bool find_as(struct blas *g, bool swap, const struct solver_context *sc, 
     *why = "too many products, or too large for the library";
     const int64_t most = INT32_MAX;
     return g->ncall <= MOST_CALLS && g->nbatch <= 65535 && g->x.m.size <= most && g->x.n.size <= most &&
-           g->x.k.size <= most && g->x.a.stride <= most && g->x.b.stride <= most && g->row <= most;
+           g->x.k.size <= most && g->x.a.stride <= most && g->x.b.stride <= most && g->row <= most &&
+           g->x.outer.n + 2 <= AXES_MAX;
 }
 
 /* Either factor may be b: results whose rows are in one piece need no second step. */
@@ -86,6 +83,15 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
     return find(sc, c, &g, out_why);
 }
 
+/* The order of results in the work buffer: outer axes, then rows. */
+static struct call call_of(const struct blas *g)
+{
+    struct call c = {.p = &g->p, .target = g->target, .direct = g->direct, .axes = g->x.outer};
+    c.axes.at[c.axes.n++] = g->x.m;
+    c.axes.at[c.axes.n++] = g->x.n;
+    return c;
+}
+
 /* The library is assumed to reach SHARE of the peak where its blocks of 128 by 128 fill all cores. */
 static double cost(const struct blas *g)
 {
@@ -103,10 +109,9 @@ static double cost(const struct blas *g)
     const double rate = t->clock * fmax(units, t->fma_pipes * target_lanes(t, g->p.bytes)) * share;
     const double elements = (double)x->m.size * (double)x->n.size * (double)g->nbatch;
     const double bytes = g->p.bytes * ((double)g->nbatch * k * (double)(x->m.size + x->n.size) + elements);
-    const double second =
-        g->direct ? 0 : target_step_ns(t) + 2 * g->p.bytes * elements * (double)g->ncall / t->dram_rate;
+    const struct call call = call_of(g);
     const double one = MAX(waves * block * block * k / split / rate, bytes / t->dram_rate) + target_step_ns(t);
-    return one * (double)g->ncall + second;
+    return one * (double)g->ncall + call_second_ns(&call);
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
@@ -145,7 +150,7 @@ static void put_offsets(const struct blas *g, struct text *out, int64_t call)
     text_put(out, "    %lld, %lld, %lld,\n", (long long)a, (long long)b, (long long)c);
 }
 
-/* struct sol_gemm, and an empty function of that step. */
+/* struct sol_gemm */
 static void put_call(const struct blas *g, struct text *out)
 {
     const struct problem *p = &g->p;
@@ -159,77 +164,6 @@ static void put_call(const struct blas *g, struct text *out)
     text_put(out, "    %lld,\n", (long long)g->ncall);
     for (int64_t i = 0; i < g->ncall; i++) put_offsets(g, out, i);
     text_put(out, "};\n");
-    kernel_open(out, 0);
-    text_line(out, "(void)f, (void)worker;");
-    kernel_close(out);
-}
-
-/* -- the second step */
-
-static const char *outer_name(const struct blas *g, int i)
-{
-    return arena_printf(g->p.arena, "g%d_", i);
-}
-
-static const char *place(void *user, struct text *out, int view)
-{
-    const struct blas *g = user;
-    const struct view *v = &g->p.view[view];
-    struct offset o = {.arena = g->p.arena, .constant = v->c};
-    (void)out;
-    for (int i = 0; i < g->x.outer.n; i++) offset_add(&o, outer_name(g, i), axis_stride(&g->x.outer.at[i], v->s));
-    offset_add(&o, "m_", axis_stride(&g->x.m, v->s));
-    offset_add(&o, "n_", axis_stride(&g->x.n, v->s));
-    return offset_text(&o);
-}
-
-static const char *ivar_value(void *user, int ivar)
-{
-    const struct blas *g = user;
-    for (int i = 0; i < g->x.outer.n; i++)
-        if (g->x.outer.at[i].ivar[0] == ivar) return outer_name(g, i);
-    return g->x.m.ivar[0] == ivar ? "m_" : "n_";
-}
-
-static void put_pointers(const struct blas *g, struct text *out)
-{
-    const struct loops *loops = g->p.was;
-    const char *real = dtype_def(g->p.dtype)->c_name;
-    for (int i = 0; i < loops->tensors.n; i++) {
-        const struct loops_tensor *t = &loops->tensors.at[i];
-        const char *type = dtype_def(t->dtype)->c_name;
-        if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) continue;
-        if (t->role == LOOPS_INPUT) type = arena_printf(g->p.arena, "const %s", type);
-        print_operand(out, g->target, t->name, type, problem_operand(&g->p, i));
-    }
-    print_operand(out, g->target, "sums_", arena_printf(g->p.arena, "const %s", real), problem_work(&g->p));
-}
-
-static void put_epilogue(struct blas *g, struct text *out)
-{
-    struct arena *a = g->p.arena;
-    const struct matrices *x = &g->x;
-    const int64_t elements = x->nouter * x->m.size * x->n.size;
-    const char *flat = elements < INT32_MAX ? "(uint32_t)at_" : "at_";
-    int64_t below = x->n.size;
-    struct epilogue e = {
-        .p = &g->p, .target = g->target, .lanes = 1, .named = true, .place = place, .ivar = ivar_value, .user = g};
-    kernel_open(out, 1);
-    text_line(out, "(void)f, (void)worker;");
-    put_pointers(g, out);
-    text_open(out, "for (int64_t task_ = task0; task_ < task1; task_++) {");
-    text_line(out, "const int64_t at_ = task_ * %d + @ITEM;", ITEMS);
-    text_line(out, "if (at_ >= %lld) continue;", (long long)elements);
-    text_line(out, "const int64_t n_ = %s;", text_modulo(a, flat, below));
-    text_line(out, "const int64_t m_ = %s;", text_modulo(a, text_over(a, flat, below), x->m.size));
-    below *= x->m.size;
-    for (int i = x->outer.n - 1; i >= 0; below *= x->outer.at[i--].size)
-        text_line(out, "const int64_t %s = %s;", outer_name(g, i),
-                  text_modulo(a, text_over(a, flat, below), x->outer.at[i].size));
-    text_line(out, "const %s result_ = sums_[at_];", dtype_def(g->p.dtype)->c_name);
-    epilogue_print(&e, out, "result_", 1);
-    text_close(out, "}");
-    kernel_close(out);
 }
 
 static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
@@ -242,18 +176,9 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     struct text text = solver_text(sc);
     print_tables(&text, g.p.was);
     put_call(&g, &text);
-    *out = (struct kernel){.nstep = 1, .items = ITEMS};
-    out->step[0].tasks = 1;
-    if (!g.direct) {
-        const int64_t elements = g.x.nouter * g.x.m.size * g.x.n.size;
-        put_epilogue(&g, &text);
-        out->nstep = 2;
-        out->step[1].tasks = ceil_div(elements, ITEMS);
-        out->step[1].suffix = "epilogue";
-        out->nwork = 1;
-        out->work_bytes[0] = kernel_lines(elements * g.p.bytes);
-    }
-    out->source = text.at;
+    *out = (struct kernel){0};
+    struct call call = call_of(&g);
+    call_emit(&call, &text, out);
     return SOL_OK;
 }
 

@@ -25,10 +25,8 @@ static const struct axis *longest(const struct axes *x)
 static bool make_axes(const struct problem *p, struct matrices *out, const char **why)
 {
     const struct axes_rule sum = {.by = p->b.view.s, .n = 2, .strides = {p->a.view.s, p->b.view.s}};
-    struct axes_rule rule = axes_rule_epilogue(p, p->valued);
+    const struct axes_rule rule = axes_rule_all(p, p->valued);
     struct axes x;
-    rule.strides[rule.n++] = p->a.view.s;
-    rule.strides[rule.n++] = p->b.view.s;
     *why = "too many axes";
     if (!axes_make(p, p->n, &rule, &x)) return false;
     out->n = x.at[x.n - 1];

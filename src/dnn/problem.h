@@ -124,6 +124,7 @@ struct axes_rule {
 };
 /* In the order of the first store, merged where all views of the epilogue agree; the caller may add tables. */
 struct axes_rule axes_rule_epilogue(const struct problem *p, uint64_t single);
+struct axes_rule axes_rule_all(const struct problem *p, uint64_t single); /* and both factors, which are affine */
 /* Makes axes of the index variables of a set. False: there are too many axes. */
 bool axes_make(const struct problem *p, uint64_t ivars, const struct axes_rule *rule, struct axes *out);
 int64_t axes_size(const struct axes *x); /* the product of their sizes */

@@ -13,6 +13,7 @@ extern const struct solver dnn_attention_grad;
 extern const struct solver dnn_attention_grad_simt;
 extern const struct solver dnn_attention_simt;
 extern const struct solver dnn_blas;
+extern const struct solver dnn_conv;
 extern const struct solver dnn_direct;
 extern const struct solver dnn_gemv;
 #define X(name) extern const struct solver dnn_##name;

@@ -27,7 +27,7 @@ static const char *backends_of(const struct showing *s, const struct sol_device_
     if (!own || target_named(s->ctx, name, &t)) target_host(&t);
     t.core_mma = info->core_mma;
     const bool here = type->features & SOL_DEVICE_IN_PROCESS && index >= 0;
-    return solvers_text(s->arena, &t, here ? plugins_load(s->ctx, s->arena) : NULL, info->blas);
+    return solvers_text(s->arena, &t, here ? plugins_load(s->ctx, s->arena) : NULL, info);
 }
 
 static void show_one(const struct showing *s, const struct sol_device_type *type, int index, const char *why)

@@ -150,8 +150,9 @@ extern const struct solver *const solvers[];
 const struct solver *solver_named(const char *name); /* NULL: there is none */
 bool solver_prints(const struct solver *s, const struct target *t);
 /* The names of those that print, for people. Those that call a library are left out if it is not among `plugins` (NULL:
- * there are none). */
-const char *solvers_text(struct arena *a, const struct target *t, const struct plugins *plugins, const char *blas);
+ * there are none), or not of the device. */
+const char *solvers_text(struct arena *a, const struct target *t, const struct plugins *plugins,
+                         const struct sol_device_info *info);
 /* The solver that the key `solver` names; NULL: none. */
 sol_status solver_forced(struct sol_ctx *ctx, const struct solver **out);
 

@@ -10,6 +10,7 @@
 const struct solver *const solvers[] = {&dnn_attention,
                                         &dnn_attention_grad,
                                         &dnn_blas,
+                                        &dnn_conv,
                                         &dnn_direct,
                                         &dnn_gemv,
                                         &dnn_matmul,
@@ -47,13 +48,21 @@ static const char *library_of(const struct plugins *plugins, const char *name)
     return NULL;
 }
 
-const char *solvers_text(struct arena *a, const struct target *t, const struct plugins *plugins, const char *blas)
+/* The library of the device's maker that a solver calls; "": it calls none. */
+static const char *makers(const struct solver *s, const struct sol_device_info *info)
+{
+    return s == &dnn_blas ? info->blas : s == &dnn_conv ? info->dnn : "";
+}
+
+const char *solvers_text(struct arena *a, const struct target *t, const struct plugins *plugins,
+                         const struct sol_device_info *info)
 {
     struct text out = text_new(a);
     for (int i = 0; solvers[i]; i++) {
         const struct solver *s = solvers[i];
-        const char *library = s->foreign ? library_of(plugins, s->name) : s == &dnn_blas ? blas : "";
-        if (!library || (s == &dnn_blas && !*blas) || !solver_prints(s, t)) continue;
+        const char *library = s->foreign ? library_of(plugins, s->name) : makers(s, info);
+        const bool there = *makers(s, info) || (s != &dnn_blas && s != &dnn_conv);
+        if (!library || !there || !solver_prints(s, t)) continue;
         text_put(&out, *library ? "%s%s (%s)" : "%s%s", out.n ? ", " : "", s->name, library);
     }
     return out.at;

@@ -51,13 +51,13 @@ struct target {
     int64_t l1, l2, l3; /* bytes */
     int l3_cores;       /* how many cores share an L3 */
     /* Of a graphics card; 0 otherwise. A core's memory for groups is its l1. */
-    int core_items;                     /* most work items that a core keeps at a time */
-    int group_items;                    /* and of a group */
-    int64_t group_bytes;                /* of memory that a group shares, at most */
-    bool blas;                          /* the device has a library for linear algebra, and it may compute */
-    int core_mma;                       /* as in struct sol_device_info; 0: it has no units for small matrices */
-    bool tf32;                          /* factors of float32 may be rounded to TF32 */
-    double clock, fma_pipes;            /* GHz; vectors that a core multiplies and adds in a cycle */
+    int core_items;          /* most work items that a core keeps at a time */
+    int group_items;         /* and of a group */
+    int64_t group_bytes;     /* of memory that a group shares, at most */
+    bool blas, dnn;          /* the device has a library for linear algebra, for neural networks, and it may compute */
+    int core_mma;            /* as in struct sol_device_info; 0: it has no units for small matrices */
+    bool tf32;               /* factors of float32 may be rounded to TF32 */
+    double clock, fma_pipes; /* GHz; vectors that a core multiplies and adds in a cycle */
     double l2_rate, l3_rate, dram_rate; /* GB/s of all cores */
     struct machine machine;             /* src/tune/measure.c; the cost model uses only the other fields */
     const struct helpers *helpers;      /* of helpers_make, or NULL before its first call */

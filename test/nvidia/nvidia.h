@@ -1,13 +1,14 @@
 /* The parts of a double of NVIDIA's driver and compiler, for tests on machines without a graphics card: memory.c has
  * memory that only commands can access, items.c runs groups of work items, driver.c are the functions of libcuda and
  * compiler.c those of NVRTC, which has g++ compile the text that NVRTC gets (host.h is in front of it); blas.c are
- * those of cuBLAS.
+ * those of cuBLAS, dnn.c those of cuDNN.
  *
  * The environment variable SOL_CUDA_DOUBLE has settings: devices=N (1), cc=N (90), memory=BYTES (4000000000), delay=N:
  * most microseconds that a command waits, fail_at=N: command N is rejected, break_at=N: command N breaks the context,
  * as a kernel that accesses foreign memory does, hang_at=N and hang_ms=N: command N takes so long, seed=N, compile=0:
  * code is not compiled, and cannot be loaded, pageable=1: reads to memory that is not page-locked wait, as the
- * driver's do. */
+ * driver's do, dnn_opens=0: there is no handle of cuDNN, dnn_fails=N: cuDNN's functions for convolutions return N,
+ * dnn_bytes=N: of its workspaces. */
 #ifndef NVIDIA_H
 #define NVIDIA_H
 

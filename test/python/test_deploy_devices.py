@@ -20,7 +20,7 @@ VEO = ROOT / "build/test/ve/libveo.so.1"
 VEDA = glob.glob(str(ROOT / ".venv-ve/lib/python3*/site-packages/veda/lib64/libveda.so.2"))
 OPTIONS = {
     "opencl": "",
-    "nvidia": f"nvidia.libcuda={CUDA},nvidia.nvrtc={CUDA},nvidia.cublas={CUDA}",
+    "nvidia": f"nvidia.libcuda={CUDA},nvidia.nvrtc={CUDA},nvidia.cublas={CUDA},nvidia.cudnn={CUDA}",
     "ve": f"ve.libveo={VEO},ve.libveda={VEDA[0] if VEDA else ''},ve.compiler=cc",
 }
 HERE = {"opencl": True, "nvidia": CUDA.exists(), "ve": VEO.exists() and bool(VEDA)}

@@ -3,6 +3,7 @@ Where NVRTC is installed, a sample of networks is compiled by it, too."""
 
 import copy
 import ctypes
+import gc
 import glob
 import math
 import re
@@ -38,7 +39,7 @@ from device_help import (
 
 ROOT = Path(sol.__file__).parents[2]
 DOUBLE = ROOT / "build/test/libcuda_double.so"
-OPTIONS = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc={DOUBLE},nvidia.cublas={DOUBLE}"
+OPTIONS = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc={DOUBLE},nvidia.cublas={DOUBLE},nvidia.cudnn={DOUBLE}"
 NVRTC = [
     p
     for folder in (*glob.glob(str(ROOT / ".venv-nvidia/lib/python3*/site-packages")), *sys.path)
@@ -198,9 +199,206 @@ def test_products_by_cublas(dtype):
 
 def test_cublas_is_listed_or_not():
     listed = next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
-    assert listed.startswith("blas (cuBLAS 0.1), mma, simt, attention_simt")
+    assert listed.startswith("blas (cuBLAS 0.1), conv (cuDNN 9.1), mma, simt, attention_simt")
     sol.config["device::options"] = OPTIONS.replace(f"cublas={DOUBLE}", "cublas=/nowhere/libcublas.so")
     assert "blas" not in next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
+
+
+# -- cuDNN
+
+nn = torch.nn
+CONVOLUTIONS = {
+    "1d": (nn.Conv1d(6, 8, 5, padding=2), (2, 6, 17)),
+    "1d-stride": (nn.Conv1d(4, 8, 3, stride=2, padding=1, bias=False), (3, 4, 16)),
+    "2d": (nn.Conv2d(5, 7, 3, padding=1, bias=False), (2, 5, 9, 11)),
+    "2d-stride": (nn.Conv2d(6, 8, 3, stride=2, padding=1), (2, 6, 12, 10)),
+    "2d-stem": (nn.Conv2d(3, 16, 7, stride=2, padding=3, bias=False), (1, 3, 20, 20)),
+    "2d-dilation": (nn.Conv2d(4, 6, 3, dilation=2, padding=2), (2, 4, 11, 8)),
+    "2d-window": (nn.Conv2d(4, 6, (1, 5), padding=(0, 2)), (2, 4, 7, 9)),
+    "2d-one-channel": (nn.Conv2d(1, 4, 3, padding=1), (2, 1, 8, 9)),
+    "2d-point-stride": (nn.Conv2d(6, 8, 1, stride=2), (2, 6, 9, 9)),
+    "2d-activation": (nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.SiLU(), nn.Conv2d(8, 4, 3)), (2, 4, 8, 8)),
+    "groups": (nn.Conv2d(6, 9, 3, padding=1, groups=3), (2, 6, 8, 7)),
+    "depthwise": (nn.Conv2d(6, 6, 3, stride=2, padding=1, groups=6), (2, 6, 9, 9)),
+    "depthwise-twice": (nn.Conv2d(4, 8, 5, padding=2, groups=4), (2, 4, 9, 9)),
+    "3d": (nn.Conv3d(3, 4, 3, padding=1), (2, 3, 6, 5, 7)),
+    "3d-stride": (nn.Conv3d(3, 4, (1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1), bias=False), (1, 3, 5, 8, 9)),
+    "transposed": (nn.ConvTranspose2d(6, 8, 3, stride=2, padding=1), (2, 6, 5, 6)),
+    "transposed-groups": (nn.ConvTranspose2d(6, 4, 3, padding=1, groups=2, bias=False), (2, 6, 7, 6)),
+    "transposed-1d": (nn.ConvTranspose1d(4, 6, 5, stride=2, padding=2), (2, 4, 9)),
+}
+
+
+def convolutions():
+    """How often the double computed results, gradients of inputs and of weights."""
+    counts = (ctypes.c_long * 3)()
+    ctypes.CDLL(str(DOUBLE)).cuda_double_convolutions(counts)
+    return np.array(counts[:])
+
+
+def check_convolution(model, x, dtype):
+    """Inference and a training step against float64; returns how often cuDNN was called in both."""
+    model, x = copy.deepcopy(model).to(dtype), x.to(dtype)
+    exact, bound = copy.deepcopy(model).double(), 2e-6 if dtype == torch.float32 else 1e-14
+    given, reference = x.clone().requires_grad_(), x.double().requires_grad_()
+    before = convolutions()
+    fast = sol.optimize(model, given)
+    y, want = fast(given), exact(reference)
+    assert difference(y, want) < bound
+    seed = torch.randn_like(want)
+    y.backward(seed.to(dtype))
+    want.backward(seed)
+    assert difference(given.grad, reference.grad) < bound
+    for p, q in zip(fast.parameters(), exact.parameters(), strict=True):
+        assert difference(p.grad, q.grad) < bound
+    trained = convolutions()
+    plain = sol.optimize(copy.deepcopy(model).eval().requires_grad_(False), x)
+    results = [plain(x) for _ in range(3)]  # the second call is captured into a graph, and the third launches it
+    assert difference(results[0], want) < bound
+    assert all(torch.equal(results[0], r) for r in results[1:])
+    return trained - before, convolutions() - trained
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_by_cudnn(name, dtype):
+    model, size = CONVOLUTIONS[name]
+    sol.config["solver"] = "conv"
+    trained, inferred = check_convolution(model, torch.randn(size), dtype)
+    products = name == "2d-point-stride"  # the gradient of its input
+    assert trained[2] >= 1 and trained[1] + trained[0] >= 2 - products, trained
+    assert inferred[0] + inferred[1] >= 1 and not inferred[2]
+    assert name.startswith("transposed") or inferred[0] >= 1
+
+
+@pytest.mark.parametrize("name", ["2d", "2d-stride", "groups", "depthwise"])
+def test_channels_last_by_cudnn(name):
+    model, size = CONVOLUTIONS[name]
+    sol.config["solver"] = "conv"
+    last = copy.deepcopy(model).to(memory_format=torch.channels_last)
+    trained, inferred = check_convolution(last, torch.randn(size).to(memory_format=torch.channels_last), torch.float32)
+    assert trained[2] >= 1 and trained[1] + trained[0] >= 2 and inferred[0] >= 1
+
+
+@pytest.mark.parametrize("name", ["2d", "2d-stride", "depthwise", "3d", "transposed"])
+@pytest.mark.parametrize("status", [2000, 3000])
+def test_convolutions_that_cudnn_does_not_take(name, status, monkeypatch, capfd):
+    """The functions of these steps compute the same."""
+    monkeypatch.setenv("SOL_CUDA_DOUBLE", f"dnn_fails={status}")
+    model, size = CONVOLUTIONS[name]
+    sol.config["solver"] = "conv"
+    size = (status // 1000 + 2, *size[1:])  # each is asked about once
+    trained, inferred = check_convolution(model, torch.randn(size), torch.float32)
+    assert not trained.any() and not inferred.any()
+    assert f"cuDNN does not take a convolution (status {status}; x " in capfd.readouterr().err
+
+
+def solvers_of(model, *given):
+    fast = sol.optimize(copy.deepcopy(model).eval().requires_grad_(False), *given)
+    return fast, [k.solver for k in sol.profile(fast, *given, runs=1).kernels]
+
+
+def test_padding_that_is_not_symmetric():
+    """cuDNN adds as many zeros on both sides; those that are in memory are elements to it."""
+    model = nn.Sequential(nn.ZeroPad2d((2, 0, 0, 1)), nn.Conv2d(4, 6, 3))
+    x = torch.randn(2, 4, 8, 8)
+    sol.config["solver"] = "conv"
+    fast, solvers = solvers_of(model, x)
+    assert difference(fast(x), copy.deepcopy(model).double()(x.double())) < 2e-6
+    assert not any(s.startswith("conv") for s in solvers), solvers
+
+
+def test_products_are_not_convolutions():
+    sol.config["solver"] = "conv"
+    _, solvers = solvers_of(nn.Linear(40, 48), torch.randn(32, 40))
+    assert not any(s.startswith("conv") for s in solvers)
+
+
+def test_tf32_by_cudnn():
+    model, size = CONVOLUTIONS["2d"]
+    x = torch.randn(size)
+    sol.config["solver"] = "conv"
+    sol.config["device::options"] = OPTIONS + ",nvidia.tf32=1"
+    fast, solvers = solvers_of(model, x)
+    off = difference(fast(x), copy.deepcopy(model).double()(x.double()))
+    assert any(s.startswith("conv") for s in solvers) and 1e-5 < off < 2**-10
+
+
+def test_convolutions_of_sizes_that_vary():
+    """Calls have numbers, so other solvers compute these, as in place of cuBLAS."""
+    model = nn.Conv2d(4, 6, 3, padding=1)
+    sol.config["solver"] = "conv"
+    before = convolutions()
+    fast = sol.optimize(copy.deepcopy(model), torch.randn(2, 4, 8, 8), vdims=True)
+    for n in (1, 2, 5):
+        x = torch.randn(n, 4, 8, 8)
+        assert difference(fast(x), copy.deepcopy(model).double()(x.double())) < 2e-6
+    assert (convolutions() == before).all()
+
+
+def test_cudnn_is_kept_out():
+    x = torch.randn(2, 5, 9, 11)
+    sol.config["solver"] = "conv"
+    for key, value in (
+        ("device::options", OPTIONS.replace(f"cudnn={DOUBLE}", "cudnn=/nowhere/libcudnn.so")),
+        ("plugins", "off"),
+    ):
+        old = sol.config[key]
+        sol.config[key] = value
+        _, solvers = solvers_of(CONVOLUTIONS["2d"][0], x)
+        if key != "plugins":
+            assert "conv" not in next(d for d in sol.devices() if d["type"] == "nvidia")["backends"]
+        sol.config[key] = old
+        assert not any(s.startswith("conv") for s in solvers)
+
+
+def test_workspaces_of_cudnn():
+    """A graph goes on with its workspace when a later call needs a larger one."""
+    sol.config["solver"] = "conv"
+    models = [nn.Conv2d(3, n, 3, padding=1).requires_grad_(False) for n in (5, 6)]
+    given = [torch.randn(1, 3, n, n) for n in (7, 40)]
+    gc.collect()  # when networks of other tests are freed, graphs are forgotten
+    small, large = (sol.optimize(copy.deepcopy(m), x) for m, x in zip(models, given, strict=True))
+    results = [small(given[0]) for _ in range(3)]
+    assert difference(large(given[1]), models[1].double()(given[1].double())) < 2e-6
+    before = convolutions()
+    results += [small(given[0]) for _ in range(2)]
+    assert (convolutions() == before).all()  # they are in the graph
+    assert (
+        all(torch.equal(results[0], r) for r in results)
+        and difference(results[0], models[0].double()(given[0].double())) < 2e-6
+    )
+
+
+def test_no_memory_for_workspaces_of_cudnn(monkeypatch):
+    """Convolutions have an algorithm without one; the only ones of gradients that give the same bits in each run need it."""
+    sol.config["solver"] = "conv"
+    model, x = nn.Conv2d(3, 5, 3, padding=1), torch.randn(1, 3, 11, 13)
+    monkeypatch.setenv("SOL_CUDA_DOUBLE", "dnn_bytes=1000000000000")
+    before = convolutions()
+    fast, _ = solvers_of(model, x)
+    assert difference(fast(x), copy.deepcopy(model).double()(x.double())) < 2e-6 and (convolutions() > before)[0]
+    trained = sol.optimize(model, x)
+    with pytest.raises(sol.Error, match="out of memory"):
+        trained(x).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("dnn_fails=1008", "cuDNN cannot be used"),
+        ("dnn_fails=5000", "cuDNN failed"),
+    ],
+)
+def test_failures_of_cudnn(setting, text, monkeypatch):
+    monkeypatch.setenv("SOL_CUDA_DOUBLE", setting)
+    model, x = nn.Conv2d(5, 7, 3, padding=1), torch.randn(2, 5, 9, 11)
+    sol.config["solver"] = "conv"
+    fast = sol.optimize(model.requires_grad_(False), x)
+    with pytest.raises(sol.Error, match=text):
+        fast(x)
+    monkeypatch.setenv("SOL_CUDA_DOUBLE", "")
+    assert difference(fast(x), copy.deepcopy(model).double()(x.double())) < 2e-6
 
 
 # -- attention
