@@ -202,7 +202,8 @@ static void headers_are_those_of_the_tree(void **state)
     static const char *const files[][2] = {{NULL, SOURCE_ROOT "/include/sol/module.h"},
                                            {"sol/module.h", SOURCE_ROOT "/include/sol/module.h"},
                                            {"sol/opencl.h", SOURCE_ROOT "/src/build/opencl.cl"},
-                                           {"sol/cuda.h", SOURCE_ROOT "/src/build/cuda.cu"}};
+                                           {"sol/cuda.h", SOURCE_ROOT "/src/build/cuda.cu"},
+                                           {"sol/cuda_clang.h", SOURCE_ROOT "/src/build/cuda_clang.cu"}};
     (void)state;
     for (int i = 0; i < COUNT_OF(files); i++) {
         static char text[1 << 16];

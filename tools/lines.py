@@ -26,9 +26,9 @@ DEVICES: dict[str, tuple[list[str], str]] = {
         [
             "src/device/nvidia.c",
             "src/device/nvidia_compile.c",
-            "src/device/nvidia_graph.c",
             "src/device/cuda.h",
             "src/build/cuda.cu",
+            "src/build/cuda_clang.cu",
         ],
         r"nvidia|cuda",
     ),

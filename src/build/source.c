@@ -17,7 +17,10 @@ static const struct {
     const char *name;
     const char *file;      /* its text among build_texts */
     const char *extension; /* of files that include it */
-} headers[] = {{"sol/module.h", "module.h", "c"}, {"sol/opencl.h", "opencl.cl", "cl"}, {"sol/cuda.h", "cuda.cu", "cu"}};
+} headers[] = {{"sol/module.h", "module.h", "c"},
+               {"sol/opencl.h", "opencl.cl", "cl"},
+               {"sol/cuda.h", "cuda.cu", "cu"},
+               {"sol/cuda_clang.h", "cuda_clang.cu", "cu"}};
 
 static const char *text_of(const char *file)
 {

@@ -5,9 +5,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
-#include "device/sequence.h"
+#include "device/library.h"
 #include "sol/device.h"
 
 typedef struct cu_context *cu_context;
@@ -18,7 +17,6 @@ typedef struct cu_event *cu_event;
 typedef struct cu_graph *cu_graph;
 typedef struct cu_exec *cu_exec;
 typedef uint64_t cu_memory;
-struct cuda_calls;
 
 enum { CUDA_SUCCESS = 0, CUDA_INVALID_VALUE = 1, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_FOUND = 500, CUDA_NOT_READY = 600 };
 enum { CUDA_CAPTURE_IMPLICIT = 906 }; /* of the default stream, while one that waits for it is captured */
@@ -91,9 +89,7 @@ enum {
        cu_stream, void **parameters, void **))
 
 struct cuda {
-#define X(name, symbol, parameters) int(*name) parameters;
-    CUDA_FUNCTIONS(X)
-#undef X
+    CUDA_FUNCTIONS(LIBRARY_MEMBER)
 };
 
 /* What `find` returns. */
@@ -102,34 +98,16 @@ struct cuda_kernel {
     cu_function function;
     int64_t *call; /* of a library in its place; NULL: none */
 };
-/* nvidia.c: appends a command to a stream of the driver. calls: NULL: there are none. */
-int nvidia_enqueue(const struct cuda *cuda, struct cuda_calls *calls, cu_stream stream, const struct sol_command *c);
-
 #include "device/nvidia_calls.h"
 
-/* nvidia_graph.c: launches that come again as one graph. Of a stream; NULL: out of memory, and nothing is one. */
-struct cuda_graphs;
-struct cuda_graphs *graphs_make(const struct cuda *cuda, struct cuda_calls *calls);
-void graphs_free(struct cuda_graphs *g);
-void graphs_begin(struct cuda_graphs *g); /* a submit begins */
-/* Launches the first *out_taken commands as one; 0: they are to be launched one by one. unloads: how often the device
- * has unloaded code. */
-int graphs_submit(struct cuda_graphs *g, cu_stream stream, int64_t unloads, int n, const struct sol_command *c,
-                  int *out_taken);
-
 #if defined SOL_DEPLOYED /* a deployed library has its code */
-static void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room)
-{
-    (void)host, (void)room;
-    *out = 0;
-    snprintf(out_why, why_room, "the library has its code");
-}
+#define nvidia_compiler library_compiler
 #define nvidia_compile NULL
 #define tool_blob_free NULL
 #else
 #include "device/tool.h"
-/* nvidia_compile.c. The compiler at hand, as text: "NVRTC 13.5"; or why there is none. */
-void nvidia_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room);
+/* nvidia_compile.c. The compiler at hand, as text: "NVRTC 13.5"; false: why there is none. */
+bool nvidia_compiler(const struct sol_host *host, char *out, size_t room);
 sol_status nvidia_compile(const struct sol_device_type *type, const struct sol_host *host,
                           const struct sol_code_text *text, struct sol_blob *out_blob, struct sol_failure *out_why);
 #endif

@@ -8,15 +8,35 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The path of a file in the first of the folders that has it; an absolute one is its own. */
+static bool find_in(const char *folders, const char *file, char *out, size_t room)
+{
+    snprintf(out, room, "%s", file);
+    if (*file == '/') return !access(out, R_OK);
+    for (const char *f = folders; f && *f; f += strcspn(f, ":"), f += *f == ':') {
+        snprintf(out, room, "%.*s/%s", (int)strcspn(f, ":"), f, file);
+        if (!access(out, R_OK)) return true;
+    }
+    return false;
+}
+
+bool library_find(const struct sol_host *host, const char *option, const char *const files[], int n, char *out,
+                  size_t room)
+{
+    host->option(host->user, option, out, room);
+    if (*out) return !access(out, R_OK);
+    const char *folders = host->config(host->user, "device::libraries");
+    for (int i = 0; i < n; i++)
+        if (find_in(folders, files[i], out, room)) return true;
+    *out = 0;
+    return false;
+}
+
 static void *open_file(const char *folders, const char *file)
 {
     char path[600];
     const char *name = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
-    void *library = *file == '/' ? dlopen(file, RTLD_NOW | RTLD_LOCAL) : NULL;
-    for (const char *f = folders; *file != '/' && f && *f && !library; f += strcspn(f, ":"), f += *f == ':') {
-        snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(f, ":"), f, file);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
+    void *library = find_in(folders, file, path, sizeof path) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     return library ? library : dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 

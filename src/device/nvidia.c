@@ -12,6 +12,8 @@
 #include "device/cuda.h"
 #include "device/inside.h"
 #include "device/library.h"
+#include "device/pending.h"
+#include "device/sequence.h"
 #include "device/small_reads.h"
 
 #define GROUP_BYTES 49152 /* that any kernel may have */
@@ -31,24 +33,13 @@ struct sol_code {
     pthread_mutex_t lock;
     struct cuda_kernel *kernels;
 };
-struct pending { /* all commands from the one behind the last of these */
-    int64_t ticket, *ns;
-    cu_event begin, end; /* begin: of the command whose time is asked for; or NULL */
-    const char *first, *last;
-};
 struct sol_stream {
     struct sol_device *device;
-    cu_stream stream, own; /* own: made by SOL; NULL: none */
+    cu_stream stream, own, capture; /* own, and that of graphs: made by SOL; NULL: none yet */
     struct small_reads reads;
-    struct cuda_graphs *graphs; /* NULL: none */
+    struct sequences *sequences; /* that are graphs; NULL: none */
     struct cuda_calls *calls;
-    int64_t ticket, done;
-    struct pending *pending; /* oldest first */
-    int npending, room;
-    cu_event *spare;
-    int nspare, spare_room;
-    sol_status status; /* of a command that failed; SOL_OK: none */
-    struct sol_failure failed;
+    struct pendings pending; /* between two events */
 };
 
 static const char *error_text(const struct cuda *cuda, int error)
@@ -70,11 +61,7 @@ static sol_status fail(const struct cuda *cuda, struct sol_failure *why, int err
 /* Opens the driver. NULL: there are *out_n > 0 devices; otherwise why not. */
 static const char *open_driver(const struct sol_host *host, struct cuda *out, int *out_n)
 {
-    const struct library_symbol symbols[] = {
-#define X(name, symbol, parameters) {symbol, &out->name},
-        CUDA_FUNCTIONS(X)
-#undef X
-            {NULL, NULL}};
+    const struct library_symbol symbols[] = {CUDA_FUNCTIONS(LIBRARY_SYMBOL){NULL, NULL}};
     *out_n = 0;
     const char *why = library_open(host, "nvidia.libcuda", (const char *const[]){"libcuda.so.1"}, 1, symbols);
     if (why) return why;
@@ -95,14 +82,14 @@ static sol_status nvidia_count(const struct sol_device_type *type, const struct 
                                struct sol_failure *out_why)
 {
     struct cuda cuda;
-    char arch[32], compiler[64], missing[300];
+    char arch[32], compiler[300];
     const char *why = open_driver(host, &cuda, out_n);
     (void)type;
     if (!why) return SOL_OK;
     capability(host, arch, sizeof arch);
-    nvidia_compiler(host, compiler, sizeof compiler, missing, sizeof missing);
-    failure_set(out_why, SOL_OK, "libcuda.so.1: %s; code for %s can%s be compiled%s%s%s", why, arch,
-                *compiler ? "" : "not", *compiler ? " by " : ": ", compiler, missing);
+    const bool there = nvidia_compiler(host, compiler, sizeof compiler);
+    failure_set(out_why, SOL_OK, "libcuda.so.1: %s; code for %s can%s%s", why, arch,
+                there ? " be compiled by " : "not be compiled: ", compiler);
     *out_n = 0;
     return SOL_OK;
 }
@@ -142,11 +129,10 @@ static sol_status nvidia_info(const struct sol_device_type *type, const struct s
                               struct sol_device_info *out_info, struct sol_failure *out_why)
 {
     struct cuda cuda;
-    char missing[300];
     size_t memory = 0;
     int number = 0;
     snprintf(out_info->name, sizeof out_info->name, "%s", type->name);
-    nvidia_compiler(host, out_info->compiler, sizeof out_info->compiler, missing, sizeof missing);
+    if (!nvidia_compiler(host, out_info->compiler, sizeof out_info->compiler)) *out_info->compiler = 0;
     capability(host, out_info->arch, sizeof out_info->arch);
     calls_versions(host, out_info);
     out_info->f64 = 1;
@@ -257,13 +243,11 @@ static sol_status nvidia_load(struct sol_device *d, const struct sol_blob *blob,
     enter(d);
     const int error = d->cuda.Load(&code->module, blob->data);
     leave(d);
-    if (!error) {
+    if (error)
+        nvidia_unload(code);
+    else
         *out_code = code;
-        return SOL_OK;
-    }
-    pthread_mutex_destroy(&code->lock);
-    free(code);
-    return fail(&d->cuda, out_why, error, "the code cannot be loaded", blob->name);
+    return error ? fail(&d->cuda, out_why, error, "the code cannot be loaded", blob->name) : SOL_OK;
 }
 
 static sol_status nvidia_find(struct sol_code *code, const char *function, void **out_kernel,
@@ -289,49 +273,7 @@ static sol_status nvidia_find(struct sol_code *code, const char *function, void 
     return error ? fail(&d->cuda, out_why, error, "the code has no such kernel", function) : SOL_OK;
 }
 
-/* -- streams */
-
-static sol_status nvidia_queue(struct sol_device *d, void *foreign, struct sol_stream **out_stream,
-                               struct sol_failure *out_why)
-{
-    struct sol_stream *s = calloc(1, sizeof *s);
-    int error = 0;
-    *out_stream = NULL;
-    if (!s) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
-    s->device = d;
-    enter(d);
-    if (!foreign) error = d->cuda.StreamCreate(&s->own, CUDA_STREAM_NON_BLOCKING);
-    leave(d);
-    s->stream = foreign ? foreign : s->own;
-    s->calls = calls_make(&d->cuda, d->host);
-    if (!error && d->graphs) s->graphs = graphs_make(&d->cuda, s->calls);
-    if (error) {
-        calls_free(s->calls);
-        free(s);
-        return fail(&d->cuda, out_why, error, "cuStreamCreate", NULL);
-    }
-    *out_stream = s;
-    return SOL_OK;
-}
-
-static void nvidia_unqueue(struct sol_stream *s)
-{
-    const struct cuda *cuda = &s->device->cuda;
-    enter(s->device);
-    for (int i = 0; i < s->npending; i++) {
-        if (s->pending[i].begin) cuda->EventDestroy(s->pending[i].begin);
-        cuda->EventDestroy(s->pending[i].end);
-    }
-    for (int i = 0; i < s->nspare; i++) cuda->EventDestroy(s->spare[i]);
-    graphs_free(s->graphs);
-    calls_free(s->calls);
-    if (s->own) cuda->StreamDestroy(s->own);
-    if (s->reads.slots) cuda->HostFree(s->reads.slots);
-    leave(s->device);
-    free(s->pending);
-    free(s->spare);
-    free(s);
-}
+/* -- commands */
 
 /* A pointer or value is a parameter of the kernel; memory of the group is a number of bytes of the launch. */
 static int launch(const struct cuda *cuda, cu_stream stream, const struct sol_launch *l)
@@ -362,11 +304,13 @@ static int launch(const struct cuda *cuda, cu_stream stream, const struct sol_la
     return error;
 }
 
-int nvidia_enqueue(const struct cuda *cuda, struct cuda_calls *calls, cu_stream stream, const struct sol_command *c)
+/* Appends a command to a stream of the driver. */
+static int enqueue_in(const struct sol_stream *s, cu_stream stream, const struct sol_command *c)
 {
+    const struct cuda *cuda = &s->device->cuda;
     const size_t bytes = (size_t)c->bytes;
     if (c->kind == SOL_COMMAND_LAUNCH) {
-        const int error = calls_enqueue(calls, stream, c->launch);
+        const int error = calls_enqueue(s->calls, stream, c->launch);
         return error == CALL_NONE ? launch(cuda, stream, c->launch) : error;
     }
     if (!bytes) return CUDA_SUCCESS;
@@ -376,6 +320,73 @@ int nvidia_enqueue(const struct cuda *cuda, struct cuda_calls *calls, cu_stream 
     case SOL_COMMAND_COPY: return cuda->Copy(c->to, c->from, bytes, stream);
     default: return cuda->Fill(c->to, c->value, bytes, stream);
     }
+}
+
+/* Launches that come again with the same arguments are one graph of the driver, captured in a stream of its own, so
+ * that nothing else gets into it. If the driver cannot do it, they are launched one by one, and fail, if they do, by
+ * their names. */
+static void *capture(void *user, int n, const struct sol_command *c)
+{
+    struct sol_stream *s = user;
+    const struct cuda *cuda = &s->device->cuda;
+    cu_graph graph = NULL;
+    cu_exec exec = NULL;
+    int error = s->capture ? 0 : cuda->StreamCreate(&s->capture, CUDA_STREAM_NON_BLOCKING);
+    if (error || cuda->CaptureBegin(s->capture, CUDA_CAPTURE_RELAXED)) return NULL;
+    for (int i = 0; i < n && !error; i++) error = enqueue_in(s, s->capture, &c[i]);
+    const int ended = cuda->CaptureEnd(s->capture, &graph);
+    if (!error && !ended) error = cuda->GraphInstantiate(&exec, graph, 0);
+    if (graph) cuda->GraphDestroy(graph);
+    return error || ended ? NULL : exec;
+}
+
+static void drop(void *user, void *made)
+{
+    const struct sol_stream *s = user;
+    s->device->cuda.ExecDestroy(made);
+}
+
+/* -- streams */
+
+static sol_status nvidia_queue(struct sol_device *d, void *foreign, struct sol_stream **out_stream,
+                               struct sol_failure *out_why)
+{
+    struct sol_stream *s = calloc(1, sizeof *s);
+    int error = 0;
+    *out_stream = NULL;
+    if (!s) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
+    s->device = d;
+    enter(d);
+    if (!foreign) error = d->cuda.StreamCreate(&s->own, CUDA_STREAM_NON_BLOCKING);
+    leave(d);
+    if (error) {
+        free(s);
+        return fail(&d->cuda, out_why, error, "cuStreamCreate", NULL);
+    }
+    s->stream = foreign ? foreign : s->own;
+    s->calls = calls_make(&d->cuda, d->host);
+    if (d->graphs) s->sequences = sequences_make(&(struct sequence_maker){s, capture, drop});
+    *out_stream = s;
+    return SOL_OK;
+}
+
+static void nvidia_unqueue(struct sol_stream *s)
+{
+    const struct cuda *cuda = &s->device->cuda;
+    enter(s->device);
+    for (int i = 0; i < s->pending.room; i++) {
+        const struct pending *p = &s->pending.at[i];
+        if (p->begin) cuda->EventDestroy(p->begin);
+        if (p->end) cuda->EventDestroy(p->end);
+    }
+    sequences_free(s->sequences);
+    if (s->capture) cuda->StreamDestroy(s->capture);
+    calls_free(s->calls);
+    if (s->own) cuda->StreamDestroy(s->own);
+    if (s->reads.slots) cuda->HostFree(s->reads.slots);
+    leave(s->device);
+    pendings_free(&s->pending);
+    free(s);
 }
 
 /* Appends one command. Small reads go to page-locked memory, which the first one allocates. */
@@ -388,82 +399,61 @@ static int enqueue(struct sol_stream *s, const struct sol_command *c)
     const bool small = small_reads_take(r, c) && (slots || !cuda->HostAlloc(&slots, SMALL_READS * SMALL_READ_BYTES));
     r->slots = slots;
     if (small) read.host = small_reads_slot(r);
-    const int error = nvidia_enqueue(cuda, s->calls, s->stream, &read);
-    if (small && !error) small_reads_add(r, c, s->ticket + 1);
+    const int error = enqueue_in(s, s->stream, &read);
+    if (small && !error) small_reads_add(r, c, s->pending.ticket + 1);
     return error;
 }
 
-/* Records an event, one of those that are not in use. */
-static int mark(struct sol_stream *s, cu_event *out)
+/* Records the event of a place, which is made once. */
+static int mark(const struct sol_stream *s, void **event)
 {
-    int error = CUDA_SUCCESS;
-    *out = s->nspare ? s->spare[--s->nspare] : NULL;
-    if (!*out) error = s->device->cuda.EventCreate(out, 0);
-    return error ? error : s->device->cuda.EventRecord(*out, s->stream);
-}
-
-/* There is room for both events of an entry among those that are not in use, so that it needs none when it ends. */
-static bool has_room(struct sol_stream *s)
-{
-    if (s->npending < s->room) return true;
-    const int n = MAX(64, 2 * s->room);
-    struct pending *more = realloc(s->pending, (size_t)n * sizeof *more);
-    if (more) s->pending = more;
-    cu_event *spare = more ? realloc(s->spare, 2 * (size_t)n * sizeof *spare) : NULL;
-    if (!spare) return false;
-    s->spare = spare;
-    s->room = n;
-    return true;
+    cu_event e = *event;
+    const int error = e ? CUDA_SUCCESS : s->device->cuda.EventCreate(&e, 0);
+    *event = e;
+    return error ? error : s->device->cuda.EventRecord(e, s->stream);
 }
 
 /* Appends a command, or the first of them as one graph, with an event if it is the last or if its time is asked for.
  * first: the label of the first command since the last event. */
 static int append(struct sol_stream *s, int n, const struct sol_command *c, const char **first, int *out_taken)
 {
-    struct pending p = {.ns = c->ns};
     const struct sol_device *d = s->device;
-    int error = has_room(s) ? CUDA_SUCCESS : CUDA_OUT_OF_MEMORY;
+    struct pending *p = pendings_place(&s->pending);
+    int error = p ? CUDA_SUCCESS : CUDA_OUT_OF_MEMORY;
     if (!*first) *first = command_label(c);
-    p.first = *first;
-    if (!error && c->ns) error = mark(s, &p.begin);
-    *out_taken = 0;
-    if (!error) error = graphs_submit(s->graphs, s->stream, atomic_load(&d->unloads), n, c, out_taken);
-    if (!error && !*out_taken) error = enqueue(s, c);
-    *out_taken = MAX(*out_taken, 1);
-    p.last = command_label(&c[*out_taken - 1]);
+    if (!error && c->ns) error = mark(s, &p->begin);
+    *out_taken = 1;
+    cu_exec exec = error ? NULL : sequences_find(s->sequences, atomic_load(&d->unloads), n, c, out_taken);
+    if (!error) error = exec ? d->cuda.GraphLaunch(exec, s->stream) : enqueue(s, c);
     if (!error && d->sync) error = d->cuda.StreamWait(s->stream);
-    if (!error && (*out_taken == n || c->ns)) error = mark(s, &p.end);
-    if (error) {
-        if (p.begin) s->spare[s->nspare++] = p.begin;
-        if (p.end) s->spare[s->nspare++] = p.end;
-        return error;
-    }
-    p.ticket = s->ticket += *out_taken;
-    if (p.end) s->pending[s->npending++] = p, *first = NULL;
+    const bool marked = *out_taken == n || c->ns;
+    if (!error && marked) error = mark(s, &p->end);
+    if (error) return error;
+    s->pending.ticket += *out_taken;
+    if (marked) pendings_add(&s->pending, c->ns, *first, command_label(&c[*out_taken - 1])), *first = NULL;
     return CUDA_SUCCESS;
 }
 
 /* The stream has failed between two commands. */
 static void broken(struct sol_stream *s, const struct pending *p, int error)
 {
-    if (s->status) return;
-    s->failed = failure_new();
-    s->status = failure_set(&s->failed, SOL_ERR_INTERNAL, "CUDA: %s%s%s: execution failed: %s (error %d)%s", p->first,
-                            p->first == p->last ? "" : " .. ", p->first == p->last ? "" : p->last,
-                            error_text(&s->device->cuda, error), error,
-                            s->device->sync ? "" : "; device::options=nvidia.sync=1 finds the command");
-    s->failed.ticket = p->ticket;
+    struct sol_failure *f = pendings_fail(&s->pending, p->ticket);
+    if (!f) return;
+    s->pending.status = failure_set(f, SOL_ERR_INTERNAL, "CUDA: %s%s%s: execution failed: %s (error %d)%s", p->first,
+                                    p->first == p->last ? "" : " .. ", p->first == p->last ? "" : p->last,
+                                    error_text(&s->device->cuda, error), error,
+                                    s->device->sync ? "" : "; device::options=nvidia.sync=1 finds the command");
 }
 
 /* An event behind the last command, where the one behind it was rejected. */
 static void end_here(struct sol_stream *s, const char *first)
 {
-    struct pending p = {.ticket = s->ticket, .first = first, .last = first};
-    const int error = has_room(s) ? mark(s, &p.end) : CUDA_OUT_OF_MEMORY;
+    struct pending *p = pendings_place(&s->pending);
+    const int error = p ? mark(s, &p->end) : CUDA_OUT_OF_MEMORY;
     if (error)
-        broken(s, &p, error);
+        broken(s, &(struct pending){.ticket = s->pending.ticket, .first = first, .last = first}, error);
     else
-        s->pending[s->npending++] = p;
+        pendings_add(&s->pending, NULL, first, first);
 }
 
 static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_command *command, int64_t *out_ticket,
@@ -471,66 +461,58 @@ static sol_status nvidia_submit(struct sol_stream *s, int n, const struct sol_co
 {
     sol_status status = SOL_OK;
     const char *first = NULL;
-    const int64_t before = s->ticket;
+    const int64_t before = s->pending.ticket;
     enter(s->device);
-    graphs_begin(s->graphs);
+    sequences_begin(s->sequences);
     for (int i = 0, taken; i < n && !status; i += taken) {
         const struct sol_command *c = &command[i];
         const int error = append(s, n - i, c, &first, &taken);
         if (!error) continue;
         status = fail(&s->device->cuda, out_why, error, command_kind(c), c->label);
-        out_why->ticket = s->ticket + 1;
-        if (s->ticket > before) end_here(s, first ? first : command_kind(c));
+        out_why->ticket = s->pending.ticket + 1;
+        if (s->pending.ticket > before) end_here(s, first ? first : command_kind(c));
     }
     leave(s->device);
-    *out_ticket = s->ticket;
+    *out_ticket = s->pending.ticket;
     return status;
 }
 
-static void retire(struct sol_stream *s, const struct pending *p, int error)
+static bool ended(void *user, struct pending *p, int wait)
 {
+    struct sol_stream *s = user;
+    const struct cuda *cuda = &s->device->cuda;
     float ms = 0;
+    const int error = wait ? cuda->EventWait(p->end) : cuda->EventQuery(p->end);
+    if (error == CUDA_NOT_READY) return false;
     if (error)
         broken(s, p, error);
     else
         small_reads_deliver(&s->reads, p->ticket);
-    if (p->ns && !error && !s->device->cuda.EventElapsed(&ms, p->begin, p->end)) *p->ns = (int64_t)((double)ms * 1e6);
-    if (p->begin) s->spare[s->nspare++] = p->begin;
-    s->spare[s->nspare++] = p->end;
-    s->done = p->ticket;
+    if (p->ns && !error && !cuda->EventElapsed(&ms, p->begin, p->end)) *p->ns = (int64_t)((double)ms * 1e6);
+    return true;
 }
 
 static sol_status nvidia_poll(struct sol_stream *s, int64_t ticket, int wait, int *out_done,
                               struct sol_failure *out_why)
 {
-    const struct cuda *cuda = &s->device->cuda;
-    int n = 0;
     enter(s->device);
-    for (; n < s->npending && s->done < ticket; n++) {
-        const struct pending *p = &s->pending[n];
-        const int error = wait ? cuda->EventWait(p->end) : cuda->EventQuery(p->end);
-        if (error == CUDA_NOT_READY) break;
-        retire(s, p, error);
-    }
+    const sol_status status =
+        pendings_poll(&s->pending, ticket, &(struct pendings_by){ended, s, wait}, out_done, out_why);
     leave(s->device);
-    s->npending -= n;
-    memmove(s->pending, s->pending + n, (size_t)s->npending * sizeof *s->pending);
-    *out_done = s->done >= ticket;
-    if (s->status) *out_why = s->failed;
-    return s->status;
+    return status;
 }
 
 static sol_status nvidia_follow(struct sol_stream *s, void *foreign, struct sol_failure *out_why)
 {
     const struct cuda *cuda = &s->device->cuda;
+    const struct pending *last = pendings_last(&s->pending);
     cu_stream to = foreign;
     int captures = 0, error = CUDA_SUCCESS;
     enter(s->device);
     if (!to && !s->own) error = cuda->StreamCreate(&s->own, CUDA_STREAM_NON_BLOCKING);
     if (to) error = cuda->IsCapturing(to, &captures);
     if (!to) to = s->own;
-    if (!error && !captures && to != s->stream && s->npending) /* behind the last command */
-        error = cuda->StreamAfter(to, s->pending[s->npending - 1].end, 0);
+    if (!error && !captures && to != s->stream && last) error = cuda->StreamAfter(to, last->end, 0);
     leave(s->device);
     if (captures || error == CUDA_CAPTURE_IMPLICIT)
         return failure_set(

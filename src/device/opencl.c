@@ -10,6 +10,7 @@
 #include "device/cl.h"
 #include "device/inside.h"
 #include "device/library.h"
+#include "device/pending.h"
 
 enum { PLATFORMS = 16, BASE_BITS = SOL_PTR_OFFSET_BITS };
 enum { OTHER_LANES = 32 }; /* of a device that is no processor, which does not say how many items it computes in step */
@@ -41,19 +42,10 @@ struct sol_code {
     struct lock lock;
     struct kernel_of *kernels;
 };
-struct pending {
-    int64_t ticket, *ns;
-    cl_event event;
-    const char *label;
-};
 struct sol_stream {
     struct sol_device *device;
     cl_command_queue queue;
-    int64_t ticket, done;
-    struct pending *pending; /* oldest first */
-    int npending, room;
-    sol_status status; /* of a command that failed; SOL_OK: none */
-    struct sol_failure failed;
+    struct pendings pending; /* an event is behind each */
 };
 
 static sol_status fail(struct sol_failure *why, int32_t error, const char *what, const char *label)
@@ -417,9 +409,10 @@ static sol_status opencl_queue(struct sol_device *d, void *foreign, struct sol_s
 
 static void opencl_unqueue(struct sol_stream *s)
 {
-    for (int i = 0; i < s->npending; i++) s->device->cl.ReleaseEvent(s->pending[i].event);
+    for (int i = 0; i < s->pending.room; i++)
+        if (s->pending.at[i].end) s->device->cl.ReleaseEvent(s->pending.at[i].end);
     s->device->cl.ReleaseCommandQueue(s->queue);
-    free(s->pending);
+    pendings_free(&s->pending);
     free(s);
 }
 
@@ -478,70 +471,53 @@ static int32_t enqueue(struct sol_stream *s, const struct sol_command *c, cl_eve
     }
 }
 
-static bool has_room(struct sol_stream *s)
-{
-    if (s->npending < s->room) return true;
-    const int n = MAX(64, 2 * s->room);
-    struct pending *more = realloc(s->pending, (size_t)n * sizeof *more);
-    if (!more) return false;
-    s->pending = more;
-    s->room = n;
-    return true;
-}
-
 static sol_status opencl_submit(struct sol_stream *s, int n, const struct sol_command *command, int64_t *out_ticket,
                                 struct sol_failure *out_why)
 {
     sol_status status = SOL_OK;
     for (int i = 0; i < n && !status; i++) {
         const struct sol_command *c = &command[i];
+        struct pending *place = pendings_place(&s->pending);
         cl_event event = NULL;
-        const int32_t error = has_room(s) ? enqueue(s, c, &event) : CL_OUT_OF_HOST_MEMORY;
+        const int32_t error = place ? enqueue(s, c, &event) : CL_OUT_OF_HOST_MEMORY;
         if (error) {
             status = fail(out_why, error, command_kind(c), c->label);
-            out_why->ticket = s->ticket + 1;
+            out_why->ticket = s->pending.ticket + 1;
             continue;
         }
-        s->pending[s->npending++] = (struct pending){++s->ticket, c->ns, event, c->label};
+        place->end = event;
+        s->pending.ticket++;
+        pendings_add(&s->pending, c->ns, c->label, c->label);
     }
     s->device->cl.Flush(s->queue);
-    *out_ticket = s->ticket;
+    *out_ticket = s->pending.ticket;
     return status;
 }
 
-static void retire(struct sol_stream *s, const struct pending *p, int32_t state)
+static bool ended(void *user, struct pending *p, int wait)
 {
+    struct sol_stream *s = user;
     const struct cl *cl = &s->device->cl;
+    cl_event event = p->end;
     uint64_t from = 0, to = 0;
-    if (state < 0 && !s->status) {
-        s->failed = failure_new();
-        s->status = fail(&s->failed, state, "execution failed", p->label);
-        s->failed.ticket = p->ticket;
-    }
-    if (p->ns && !cl->GetEventProfilingInfo(p->event, CL_PROFILING_COMMAND_START, sizeof from, &from, NULL) &&
-        !cl->GetEventProfilingInfo(p->event, CL_PROFILING_COMMAND_END, sizeof to, &to, NULL))
+    int32_t state = 1;
+    if (wait) cl->WaitForEvents(1, &event);
+    cl->GetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+    if (state > CL_COMPLETE) return false;
+    struct sol_failure *f = state < 0 ? pendings_fail(&s->pending, p->ticket) : NULL;
+    if (f) s->pending.status = fail(f, state, "execution failed", p->last);
+    if (p->ns && !cl->GetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof from, &from, NULL) &&
+        !cl->GetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof to, &to, NULL))
         *p->ns = (int64_t)(to - from);
-    cl->ReleaseEvent(p->event);
-    s->done = p->ticket;
+    cl->ReleaseEvent(event);
+    p->end = NULL;
+    return true;
 }
 
 static sol_status opencl_poll(struct sol_stream *s, int64_t ticket, int wait, int *out_done,
                               struct sol_failure *out_why)
 {
-    const struct cl *cl = &s->device->cl;
-    int n = 0;
-    for (; n < s->npending && s->pending[n].ticket <= ticket; n++) {
-        int32_t state = 1;
-        if (wait) cl->WaitForEvents(1, &s->pending[n].event);
-        cl->GetEventInfo(s->pending[n].event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
-        if (state > CL_COMPLETE) break;
-        retire(s, &s->pending[n], state);
-    }
-    s->npending -= n;
-    memmove(s->pending, s->pending + n, (size_t)s->npending * sizeof *s->pending);
-    *out_done = s->done >= ticket;
-    if (s->status) *out_why = s->failed;
-    return s->status;
+    return pendings_poll(&s->pending, ticket, &(struct pendings_by){ended, s, wait}, out_done, out_why);
 }
 
 const struct sol_device_type opencl_type = {

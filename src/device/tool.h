@@ -6,15 +6,19 @@
 #include "sol/device.h"
 
 struct tool {
-    const char *name; /* for messages */
-    /* Writes the sources into the folder, and says what is run (a list that NULL ends) and which file it makes. */
-    sol_status (*prepare)(struct arena *a, const char *folder, const struct sol_code_text *text, void *user,
-                          const char *const **out_argv, const char **out_file);
-    void *user;
+    const char *name, *program; /* name: for messages */
+    const char *words;          /* its arguments, between blanks; '$' at the beginning of one is the folder */
+    const char *last;           /* one more; NULL: none */
+    const char *source;         /* the file of the text in the folder; `code` is what is made of it */
+    sol_status (*prepare)(struct arena *a, const char *folder); /* writes more files; NULL: there are none */
 };
-/* Fills in data and bytes of *out, as `compile` of a device does. Errors: COMPILER, IO, NOMEM. */
-sol_status tool_compile(const struct sol_host *host, const struct tool *t, const struct sol_code_text *text,
-                        struct sol_blob *out, struct sol_failure *why);
+/* Fills in data and bytes of *out, as `compile` of a device does; behind the data is a 0. Errors: COMPILER, IO, NOMEM.
+ */
+sol_status tool_compile(const struct sol_host *host, const struct tool *t, const char *text, struct sol_blob *out,
+                        struct sol_failure *why);
 void tool_blob_free(const struct sol_device_type *type, const struct sol_host *host, struct sol_blob *blob);
+/* What a program says behind `sign`, to the end of the line, when it is asked by such arguments for its version. NULL:
+ * it is not there, or says nothing of that kind. */
+const char *tool_says(struct arena *a, const char *program, const char *words, const char *sign);
 
 #endif

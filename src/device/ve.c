@@ -57,11 +57,8 @@ static const char *open_veda(const struct sol_host *host, struct veda *out, int 
 {
     static const char *const engine[] = {"/opt/nec/ve/veos/lib64/libveo.so.1"};
     static const char *const files[] = {"veda/lib64/libveda.so.2", "/opt/nec/ve/lib64/libveda.so.2"};
-    const struct library_symbol none = {NULL, NULL}, symbols[] = {
-#define X(name, symbol, parameters) {symbol, &out->name},
-                                                         VEDA_FUNCTIONS(X)
-#undef X
-                                                             {NULL, NULL}};
+    const struct library_symbol none = {NULL, NULL};
+    const struct library_symbol symbols[] = {VEDA_FUNCTIONS(LIBRARY_SYMBOL){NULL, NULL}};
     *out_n = 0;
     /* libveda needs it, and finds it where it is open already */
     if (library_open(host, "ve.libveo", engine, COUNT_OF(engine), &none)) return "libveo.so.1: not found (NEC's AVEO)";
@@ -79,13 +76,12 @@ static sol_status ve_count(const struct sol_device_type *type, const struct sol_
                            struct sol_failure *out_why)
 {
     struct veda veda;
-    char room[200], compiler[64], missing[200];
+    char room[200], compiler[200];
     const char *why = open_veda(host, &veda, out_n, room);
     (void)type;
     if (!why) return SOL_OK;
-    ve_compiler(host, compiler, sizeof compiler, missing, sizeof missing);
-    failure_set(out_why, SOL_OK, "%s; %s%s%s", why, *compiler ? "there is a compiler: " : "no compiler: ", compiler,
-                missing);
+    const bool there = ve_compiler(host, compiler, sizeof compiler);
+    failure_set(out_why, SOL_OK, "%s; %s compiler: %s", why, there ? "there is a" : "no", compiler);
     *out_n = 0;
     return SOL_OK;
 }
@@ -105,12 +101,11 @@ static sol_status ve_info(const struct sol_device_type *type, const struct sol_h
                           struct sol_device_info *out_info, struct sol_failure *out_why)
 {
     struct veda veda;
-    char missing[200];
     size_t memory = 0;
     int cores = 0;
     snprintf(out_info->name, sizeof out_info->name, "%s", type->name);
     snprintf(out_info->arch, sizeof out_info->arch, "%s", type->name);
-    ve_compiler(host, out_info->compiler, sizeof out_info->compiler, missing, sizeof missing);
+    if (!ve_compiler(host, out_info->compiler, sizeof out_info->compiler)) *out_info->compiler = 0;
     out_info->f64 = 1;
     out_info->lanes = LANES;
     if (index < 0) return SOL_OK;

@@ -11,8 +11,6 @@
 #include "device/tool.h"
 #include "device/veda.h"
 
-enum { WORDS = 64 };
-
 /* The files beside kernels.c, as texts in this library. */
 extern const struct {
     const char *name, *text;
@@ -37,12 +35,9 @@ struct found {
 
 static bool ask(struct arena *a, const char *path, struct found *out)
 {
-    const char *said = "";
-    int exit = 0;
-    if (process_run(a, (const char *const[]){path, "--version", NULL}, &exit, &said) || exit) return false;
-    *out = (struct found){path, arena_printf(a, "%.*s", (int)strcspn(said, "\n"), said), kinds};
-    while (!strstr(out->version, out->kind->sign)) out->kind++;
-    return true;
+    *out = (struct found){path, tool_says(a, path, "--version", ""), kinds};
+    while (out->version && !strstr(out->version, out->kind->sign)) out->kind++;
+    return out->version;
 }
 
 /* The compiler that the option ve.compiler names, otherwise the first that is installed. */
@@ -56,32 +51,20 @@ static bool find_compiler(const struct sol_host *host, struct arena *a, struct f
     return false;
 }
 
-void ve_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room)
+bool ve_compiler(const struct sol_host *host, char *out, size_t room)
 {
     struct found found;
     struct arena *a = arena_create(host_ctx(host));
-    *out = *out_why = 0;
-    if (a && find_compiler(host, a, &found))
-        snprintf(out, room, "%s", found.version);
-    else
-        snprintf(out_why, why_room, "neither ncc (NEC's SDK) nor clang-19 is installed (option ve.compiler)");
+    const bool there = a && find_compiler(host, a, &found);
+    snprintf(out, room, "%s",
+             there ? found.version : "neither ncc (NEC's SDK) nor clang-19 is installed (option ve.compiler)");
     arena_destroy(a);
+    return there;
 }
 
 /* -- compiling */
 
-static int put_words(struct arena *a, const char *text, const char **out, int room)
-{
-    int n = 0;
-    for (; *text && n < room; text += strspn(text, " ")) {
-        const int length = (int)strcspn(text, " ");
-        out[n++] = arena_printf(a, "%.*s", length, text);
-        text += length;
-    }
-    return n;
-}
-
-static sol_status write_files(struct arena *a, const char *folder, const char *kernels)
+static sol_status write_files(struct arena *a, const char *folder)
 {
     struct sol_ctx *ctx = arena_ctx(a);
     TRY(file_make_folder(ctx, arena_printf(a, "%s/sol", folder)));
@@ -92,43 +75,33 @@ static sol_status write_files(struct arena *a, const char *folder, const char *k
         TRY(file_write(ctx, arena_printf(a, "%s/%s", folder, files[i].path), ve_texts[k].text,
                        strlen(ve_texts[k].text)));
     }
-    return file_write(ctx, arena_printf(a, "%s/kernels.c", folder), kernels, strlen(kernels));
+    return SOL_OK;
 }
 
-static sol_status prepare(struct arena *a, const char *folder, const struct sol_code_text *text, void *user,
-                          const char *const **out_argv, const char **out_file)
+static const char *arguments(struct arena *a, const struct kind *k, const struct sol_code_text *text)
 {
-    const struct found *cc = user;
-    const char **argv = NEW_ARRAY(a, const char *, WORDS), *to = arena_printf(a, "%s/network.vso", folder);
-    int n = 0;
-    argv[n++] = cc->path;
-    n += put_words(a, cc->kind->flags, argv + n, WORDS / 4);
-    if (cc->kind->meaning && text->flags) n += put_words(a, text->flags, argv + n, WORDS / 2);
-    if (text->debug) argv[n++] = "-g";
-    const char *const rest[] = {"-w", "-shared", "-pthread", "-DSOL_DEPLOYED", "-I", folder, "-o", to};
-    for (int i = 0; i < COUNT_OF(rest); i++) argv[n++] = rest[i];
-    const char *const sources[] = {"kernels.c", "processors.c", "sol_rt.c", "ve_main.c"};
-    for (int i = 0; i < COUNT_OF(sources); i++) argv[n++] = arena_printf(a, "%s/%s", folder, sources[i]);
-    argv[n++] = "-lm";
-    argv[n] = NULL;
-    *out_argv = argv;
-    *out_file = to;
-    return write_files(a, folder, text->text);
+    return arena_printf(a,
+                        "%s %s %s -w -shared -pthread -DSOL_DEPLOYED -I $ -o $/code $/kernels.c $/processors.c "
+                        "$/sol_rt.c $/ve_main.c -lm",
+                        k->flags, k->meaning && text->flags ? text->flags : "", text->debug ? "-g" : "");
 }
 
 sol_status ve_compile(const struct sol_device_type *type, const struct sol_host *host, const struct sol_code_text *text,
                       struct sol_blob *out_blob, struct sol_failure *out_why)
 {
     struct found cc;
+    char missing[200];
     struct arena *a = arena_create(host_ctx(host));
     (void)type;
     if (!a) return failure_set(out_why, SOL_ERR_NOMEM, "out of memory");
-    const sol_status status =
-        find_compiler(host, a, &cc)
-            ? tool_compile(host, &(struct tool){cc.version, prepare, &cc}, text, out_blob, out_why)
-            : failure_set(out_why, SOL_ERR_COMPILER,
-                          "there is no compiler for the Vector Engine: neither ncc (NEC's SDK) nor clang-19 is "
-                          "installed (option ve.compiler)");
+    sol_status status;
+    if (find_compiler(host, a, &cc)) {
+        const struct tool t = {cc.version, cc.path, arguments(a, cc.kind, text), NULL, "kernels.c", write_files};
+        status = tool_compile(host, &t, text->text, out_blob, out_why);
+    } else {
+        ve_compiler(host, missing, sizeof missing);
+        status = failure_set(out_why, SOL_ERR_COMPILER, "there is no compiler for the Vector Engine: %s", missing);
+    }
     arena_destroy(a);
     return status;
 }

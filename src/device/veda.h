@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
+#include "device/library.h"
 #include "sol/device.h"
 
 typedef struct veda_context *veda_context;
@@ -51,24 +51,17 @@ enum { VEDA_CORES = 2 /* attribute of a device */ };
     X(Wait, "vedaStreamSynchronize", (int stream))
 
 struct veda {
-#define X(name, symbol, parameters) int(*name) parameters;
-    VEDA_FUNCTIONS(X)
-#undef X
+    VEDA_FUNCTIONS(LIBRARY_MEMBER)
 };
 
 #if defined SOL_DEPLOYED /* a deployed library has its code */
-static void ve_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room)
-{
-    (void)host, (void)room;
-    *out = 0;
-    snprintf(out_why, why_room, "the library has its code");
-}
+#define ve_compiler library_compiler
 #define ve_compile NULL
 #define tool_blob_free NULL
 #else
 #include "device/tool.h"
-/* ve_compile.c. The compiler at hand, as text: "ncc 5.1"; or why there is none. */
-void ve_compiler(const struct sol_host *host, char *out, size_t room, char *out_why, size_t why_room);
+/* ve_compile.c. The compiler at hand, as text: "ncc 5.1"; false: why there is none. */
+bool ve_compiler(const struct sol_host *host, char *out, size_t room);
 sol_status ve_compile(const struct sol_device_type *type, const struct sol_host *host, const struct sol_code_text *text,
                       struct sol_blob *out_blob, struct sol_failure *out_why);
 #endif

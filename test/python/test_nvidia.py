@@ -6,6 +6,7 @@ import ctypes
 import gc
 import glob
 import math
+import os
 import re
 import shutil
 import sys
@@ -612,6 +613,165 @@ def test_nvcc_compiles():
     sol.config["device::options"] = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc=/nowhere/libnvrtc.so"
     with pytest.raises(sol.Error, match="the code cannot be loaded: device kernel image is invalid"):
         sol.optimize(torch.nn.Linear(3, 4), torch.rand(2, 3))(torch.rand(2, 3))
+
+
+# -- code by clang, and the order of the compilers; programs that play them lie in front of the others in PATH
+
+
+NVCC = 'echo "Cuda compilation tools, release 13.0, V13.0.1"'
+CLANG = """case "$*" in
+*--print-supported-cpus) echo "clang version 15.0.6" ;;
+*"rejected"*) echo "kernels.cu:3:5: error: no such thing"; exit 1 ;;
+*) echo "$@" >> "$LOG/clang"; while [ "$1" != -o ]; do shift; done; cp "$3" "$LOG/source"; printf "PTX by clang" > "$2" ;;
+esac"""
+PTXAS = """case "$*" in
+--version) echo "Cuda compilation tools, release 13.0, V13.0.2" ;;
+*) echo "$@" >> "$LOG/ptxas"; while [ "$1" != -o ]; do shift; done; printf "made by ptxas of "; cat "$3" > "$2" ;;
+esac"""
+NO_PTXAS = ",nvidia.ptxas=/nowhere/ptxas"
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Makes a program of a shell script; None: there is none. The cache is empty, and there is no NVRTC."""
+    for name in ("bin", "log", "cache"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libdevice.10.bc").touch()
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    sol.config["cache::folder"] = str(tmp_path / "cache")
+
+    def make(nvcc=None, clang=None, ptxas=None, options=None):
+        for name, script in (("nvcc", nvcc), ("clang", clang), ("ptxas", ptxas)):
+            path = tmp_path / "bin" / name
+            path.write_text(f"#!/bin/sh\n{script or 'exit 1'}\n")
+            path.chmod(0o755)
+        if options is None:
+            options = f",nvidia.libdevice={tmp_path}/libdevice.10.bc,nvidia.ptxas={tmp_path}/bin/ptxas"
+        sol.config["device::options"] = f"nvidia.libcuda={DOUBLE},nvidia.nvrtc=/nowhere/libnvrtc.so{options}"
+        return tmp_path
+
+    yield make
+    sol.config["cache::folder"] = ""
+
+
+def compiler():
+    return next(d["compilers"] for d in sol.devices() if d["type"] == "nvidia")
+
+
+def compile_linear():
+    with pytest.raises(sol.Error, match="the code cannot be loaded: device kernel image is invalid"):
+        sol.optimize(torch.nn.Linear(3, 4), torch.rand(2, 3))(torch.rand(2, 3))
+
+
+def cached(folder):
+    return b"".join(p.read_bytes() for p in (folder / "cache").rglob("*") if p.is_file())
+
+
+def test_the_order_of_compilers(programs):
+    """NVRTC, nvcc, clang with ptxas, clang."""
+    programs(NVCC, CLANG, PTXAS, options=f",nvidia.nvrtc={DOUBLE}")
+    sol.config["device::options"] = OPTIONS
+    assert compiler() == "NVRTC 0.1"
+    programs(NVCC, CLANG, PTXAS)
+    assert compiler() == "nvcc 13.0.1"
+    programs(None, CLANG, PTXAS)
+    assert compiler() == "clang 15.0.6, ptxas 13.0.2"
+    programs(None, CLANG)
+    assert compiler() == "clang 15.0.6 (PTX)"
+    programs()
+    assert compiler() == ""
+
+
+def test_what_clang_lacks_is_said(programs, monkeypatch):
+    said = "libcuda.so.1: not found; code for sm_90 cannot be compiled: libnvrtc.so.13: not found; nvcc: not found; clang: "
+    for clang, libdevice, end in [(None, True, ""), (CLANG, False, "libdevice.10.bc ")]:
+        folder = programs(None, clang)
+        path = f"{folder}/libdevice.10.bc" if libdevice else "/nowhere/libdevice.10.bc"
+        why_not = why(f"nvidia.libcuda=/nowhere/libcuda.so.1,nvidia.nvrtc=/nowhere/libnvrtc.so,nvidia.libdevice={path}")
+        assert why_not == f"{said}{end}not found (pip install nvidia-cuda-nvrtc)"
+
+
+@pytest.mark.parametrize("cc, target", [(75, 75), (90, 80)])
+def test_clang_and_ptxas(programs, cc, target, monkeypatch):
+    """PTX is for 8.0 at most, and ptxas makes code for the card of it; without ptxas, PTX ends with a 0."""
+    monkeypatch.setenv("SOL_CUDA_DOUBLE", f"cc={cc}")
+    folder = programs(None, CLANG, PTXAS)
+    compile_linear()
+    clang, ptxas = ((folder / "log" / name).read_text() for name in ("clang", "ptxas"))
+    assert f"--cuda-gpu-arch=sm_{target} " in clang and clang.endswith(f"-Xclang {folder}/libdevice.10.bc\n")
+    assert f"-arch=sm_{cc} " in ptxas
+    source = (folder / "log/source").read_text()
+    assert source.index("__nv_fsqrt_rn") < source.index('#line 1 "kernels.cu"') < source.index("sol_frame")
+    assert b"PTX by clang\0" not in cached(folder)
+    programs(None, CLANG)
+    compile_linear()
+    assert b"PTX by clang\0" in cached(folder)
+
+
+def test_what_clang_rejects_is_said(programs):
+    programs(None, CLANG.replace('*"rejected"*)', "*kernels.cu*)"))
+    with pytest.raises(sol.CompilerError, match=r"clang: kernels\.cu:3:5: error: no such thing"):
+        sol.optimize(torch.nn.Linear(3, 4), torch.rand(2, 3))(torch.rand(2, 3))
+
+
+def test_libdevice_is_found_in_packages(programs):
+    for at in ("nvidia/cu13/nvvm/libdevice", "nvidia/cuda_nvcc/nvvm/libdevice", "triton/backends/nvidia/lib"):
+        folder = programs(None, CLANG, PTXAS, options=NO_PTXAS) / at.replace("/", "_")
+        (folder / at).mkdir(parents=True)
+        (folder / at / "libdevice.10.bc").touch()
+        before = sol.config["device::libraries"]
+        sol.config["device::libraries"] = str(folder)
+        try:
+            assert compiler() == "clang 15.0.6 (PTX)"
+            compile_linear()
+        finally:
+            sol.config["device::libraries"] = before
+        assert (folder.parent / "log/clang").read_text().endswith(f"{folder / at}/libdevice.10.bc\n")
+        shutil.rmtree(folder.parent / "cache")
+
+
+class Everything(torch.nn.Module):
+    """A convolution, attention, a scatter, a sort and a softmax, and functions of <math.h>."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.linear = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.Linear(16, 48)
+
+    def forward(self, x, at):
+        tokens = self.conv(x).flatten(2).transpose(1, 2)
+        q, k, v = self.linear(tokens).view(x.shape[0], -1, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        sums = torch.zeros(5, 16).index_add(0, at, y[0])
+        curves = torch.stack(
+            [y.erf(), y.exp(), y.sin(), y.abs().sqrt(), torch.hypot(y, tokens), torch.atan2(y, tokens)]
+        )
+        return y.softmax(-1), sums, tokens.sort(dim=1).values, curves
+
+
+@pytest.mark.parametrize("ptxas", [False, True])
+@pytest.mark.parametrize("train", [False, True])
+def test_clang_compiles(programs, train, ptxas, monkeypatch):
+    """Compiled, but not run: the double of the driver refuses the code."""
+    clang, assembler = (
+        shutil.which("clang"),
+        shutil.which("ptxas", path=f"{os.environ['PATH']}:/usr/local/cuda/bin:/usr/local/bin"),
+    )
+    if not clang or (ptxas and not assembler):
+        pytest.skip("clang is not installed" if not clang else "ptxas is not installed")
+    folder = programs(None, f'exec {clang} "$@"', ptxas and f'exec {assembler} "$@"', options="" if ptxas else NO_PTXAS)
+    if ptxas:
+        sol.config["device::options"] += f",nvidia.ptxas={folder}/bin/ptxas"
+    if not compiler():
+        pytest.skip(why(sol.config["device::options"].replace(str(DOUBLE), "/nowhere")))
+    monkeypatch.setenv("SOL_CUDA_DOUBLE", "cc=80")
+    model, given = Everything(), (torch.rand(2, 3, 6, 5), torch.randint(0, 5, (30,)))
+    with pytest.raises(sol.Error, match="the code cannot be loaded: device kernel image is invalid"):
+        sol.optimize(model.train(train).requires_grad_(train), *given)(*given)
+    code = cached(folder)
+    assert (b".nv.info" in code) == ptxas and (b".target sm_80" in code) != ptxas
+    if not ptxas:
+        assert code.count(b".visible .entry") > 10 and b"sqrt.rn.f32" in code and b"sqrt.approx.f32" not in code
 
 
 # -- what fails well: each in a process of its own
