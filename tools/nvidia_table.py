@@ -3,7 +3,7 @@
 into the table of docs/nvidia.md. Run by `make nvidia-table`; arguments name networks of the tests (test/python/every_network.py): only
 their rows change.
 
-SOL prints the code of each network for the double of libcuda (test/nvidia), which takes it without compiling.
+SOL prints the code of each network for the double of libcuda (test/nvidia), which takes it without compiling, so its kernels do nothing.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def compiled(lib: ctypes.CDLL, text: str, arch: str) -> list[tuple[int, int]]:
 
 
 def texts(name: str) -> list[str]:
-    """The code of a network for inference and for a step of training."""
+    """The code of a network for inference and for a step of training, each text once."""
     import every_network
     import families
     import sol
@@ -60,20 +60,19 @@ def texts(name: str) -> list[str]:
 
     picture = (96, 96) if name == "inception_v3" else (64, 64)
     model, args, kwargs = every_network.made(name, torchvision, picture)
-    found = []
+    found: list[set[str]] = []
     for train in (False,) if name in families.TRAINED_ONLY else (False, True):
         with tempfile.TemporaryDirectory() as folder:
             sol.config["cache::folder"] = folder
             optimized = sol.optimize(copy.deepcopy(model))
             try:
                 (every_network.gradients if train else every_network.results)(optimized, args, kwargs)
-            except Exception as e:  # the double cannot load what was not compiled
-                if "the code cannot be loaded" not in str(e):
-                    print(f"{name}: {e}", file=sys.stderr)
-            found += [p.read_text() for p in Path(folder).glob("nvidia/source/*.cu")]
-    if not found:
-        raise ValueError("SOL wrote no code")
-    return found
+            except Exception as e:  # of data that no kernel has written
+                print(f"{name}: {e}", file=sys.stderr)
+            found.append({p.read_text() for p in Path(folder).glob("nvidia/source/*.cu")})
+    if not all(found) or (found[0] == found[-1] and len(found) > 1):
+        raise ValueError("SOL wrote no code" if not all(found) else "SOL wrote no code for backward")
+    return sorted(set().union(*found))
 
 
 def row(lib: ctypes.CDLL, name: str) -> str:

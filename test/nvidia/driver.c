@@ -305,7 +305,7 @@ API int cuLaunchKernel(const struct kernel *k, unsigned gx, unsigned gy, unsigne
     struct command c = {.kind = LAUNCH, .kernel = k, .shared = shared};
     c.group = (struct group){.items = {x, y, z}, .groups = {gx, gy, gz}};
     memcpy(c.parameter, parameters, (size_t)k->n * sizeof *parameters);
-    return append(s, &c);
+    return k->run ? append(s, &c) : 0;
 }
 
 /* -- graphs: the commands that a stream captured */
@@ -460,6 +460,7 @@ API int cuModuleLoadData(struct module **out, const void *image)
     uint64_t bytes;
     if (memcmp(image, CODE_MAGIC, 8)) return INVALID_IMAGE;
     memcpy(&bytes, (const char *)image + 8, 8);
+    if (!bytes) return *out = calloc(1, sizeof **out), 0;
     const int fd = mkstemp(path);
     const bool written = fd >= 0 && write(fd, (const char *)image + 16, bytes) == (ssize_t)bytes;
     if (fd >= 0) close(fd);
@@ -478,7 +479,7 @@ API int cuModuleUnload(struct module *m)
         next = k->next;
         free(k);
     }
-    dlclose(m->library);
+    if (m->library) dlclose(m->library);
     free(m);
     return 0;
 }
@@ -486,7 +487,7 @@ API int cuModuleUnload(struct module *m)
 API int cuModuleGetFunction(struct kernel **out, struct module *m, const char *name)
 {
     NEEDS_CONTEXT;
-    struct kernel *k = kernel_of(m->library, name);
+    struct kernel *k = m->library ? kernel_of(m->library, name) : calloc(1, sizeof *k);
     if (!k) return NOT_FOUND;
     pthread_mutex_lock(&lock);
     k->next = m->kernels;
@@ -499,7 +500,7 @@ API int cuModuleGetFunction(struct kernel **out, struct module *m, const char *n
 API int cuModuleGetGlobal_v2(uint64_t *out, size_t *out_bytes, const struct module *m, const char *name)
 {
     NEEDS_CONTEXT;
-    const void *at = dlsym(m->library, name);
+    const void *at = m->library ? dlsym(m->library, name) : NULL;
     const ElfW(Sym) * symbol;
     Dl_info info;
     if (!at || !dladdr1(at, &info, (void **)&symbol, RTLD_DL_SYMENT)) return NOT_FOUND;

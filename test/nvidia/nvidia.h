@@ -6,7 +6,7 @@
  * The environment variable SOL_CUDA_DOUBLE has settings: devices=N (1), cc=N (90), memory=BYTES (4000000000), delay=N:
  * most microseconds that a command waits, fail_at=N: command N is rejected, break_at=N: command N breaks the context,
  * as a kernel that accesses foreign memory does, hang_at=N and hang_ms=N: command N takes so long, seed=N, compile=0:
- * code is not compiled, and cannot be loaded, pageable=1: reads to memory that is not page-locked wait, as the
+ * code is not compiled, and its kernels do nothing, pageable=1: reads to memory that is not page-locked wait, as the
  * driver's do, dnn_opens=0: there is no handle of cuDNN, dnn_fails=N: cuDNN's functions for convolutions return N,
  * dnn_bytes=N: of its workspaces. */
 #ifndef NVIDIA_H
