@@ -288,7 +288,7 @@ def test_antialiased_resize(mode):
     s = sol.optimize(copy.deepcopy(model), *calls[0], vdims=True)
     check_calls(s, model, calls)
     assert programs(s) == [True]
-    for x, y in calls[:3]:
+    for x, y in calls[:4]:
 
         def gradient(f, x=x, y=y, dtype=torch.float32):
             x = x.detach().to(dtype).requires_grad_()

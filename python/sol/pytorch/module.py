@@ -185,6 +185,12 @@ class State:
             return self.find(root, dense, spec, facts=facts)
         if self.asks or any(m.training for m in root.modules()):
             return self.find(root, dense, spec, wanted, facts=facts)
+        why = None
+        if self.differentiated:  # a program without gradients would be for nothing
+            try:
+                return self.find(root, dense, spec, wanted, facts=facts)
+            except _core.UnsupportedError as e:
+                why = str(e)
         try:
             program = self.find(root, dense, spec, facts=facts)
         except _core.InvalidError as e:
@@ -192,13 +198,15 @@ class State:
                 raise
             self.asks = True
             return self.find(root, dense, spec, wanted, facts=facts)
-        if program.repeatable and not self.differentiated:
+        if why is None and program.repeatable:
             return program
         try:
-            return self.find(root, dense, spec, wanted, facts=facts)
+            if why is None:
+                return self.find(root, dense, spec, wanted, facts=facts)
         except _core.UnsupportedError as e:
-            program.why = str(e)
-            return program
+            why = str(e)
+        program.why = why
+        return program
 
     def _run(
         self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], facts: Facts
