@@ -186,6 +186,12 @@ class Counted(nn.Module):
 @on("nvidia")
 def test_writes_by_index_and_sorting(place, tmp_path):
     inputs = torch.randn(1500, 5), torch.randint(0, 7, (1500,))
+    if place == "ve":  # its programs have the host compute these, which libraries do not
+        with pytest.raises(
+            sol.UnsupportedError, match=r"layer '.*' \(IndexPut\) at .*: device ve has no kernel for it"
+        ):
+            deploy(tmp_path, "shared_lib", Counted(), inputs, device_type=place)
+        return
     deploy(tmp_path, "shared_lib", Counted(), inputs, device_type=place)
     build(tmp_path, "shared_lib")
     drive(tmp_path, Counted(), inputs)
