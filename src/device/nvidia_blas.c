@@ -27,9 +27,7 @@ enum { DEFAULT_MATH = 0, TF32_MATH = 3, PLAIN = 0, TRANSPOSED = 1 };
     X(F64, "cublasDgemmStridedBatched", PRODUCT(double))
 
 struct functions {
-#define X(name, symbol, parameters) int(*name) parameters;
-    BLAS_FUNCTIONS(X)
-#undef X
+    BLAS_FUNCTIONS(LIBRARY_MEMBER)
 };
 struct blas {
     const struct cuda *cuda;
@@ -43,11 +41,7 @@ struct blas {
 static bool open_library(const struct sol_host *host, struct functions *out)
 {
     static const char *const files[] = {"nvidia/cu13/lib/libcublas.so.13", "nvidia/cublas/lib/libcublas.so.12"};
-    const struct library_symbol symbols[] = {
-#define X(name, symbol, parameters) {symbol, &out->name},
-        BLAS_FUNCTIONS(X)
-#undef X
-            {NULL, NULL}};
+    const struct library_symbol symbols[] = {BLAS_FUNCTIONS(LIBRARY_SYMBOL){NULL, NULL}};
     return !library_open(host, "nvidia.cublas", files, COUNT_OF(files), symbols);
 }
 

@@ -59,11 +59,7 @@ const char *calls_error(int error)
 static bool open_library(const struct sol_host *host, struct functions *out)
 {
     static const char *const files[] = {"nvidia/cudnn/lib/libcudnn.so.9"};
-    const struct library_symbol symbols[] = {
-#define X(name, symbol, parameters) {symbol, &out->name},
-        DNN_FUNCTIONS(X)
-#undef X
-            {NULL, NULL}};
+    const struct library_symbol symbols[] = {DNN_FUNCTIONS(LIBRARY_SYMBOL){NULL, NULL}};
     return !library_open(host, "nvidia.cudnn", files, COUNT_OF(files), symbols);
 }
 

@@ -48,10 +48,10 @@ static const char *library_of(const struct plugins *plugins, const char *name)
     return NULL;
 }
 
-/* The library of the device's maker that a solver calls; "": it calls none. */
+/* The library of the device's maker that a solver calls; "": it is not there; NULL: the solver calls none. */
 static const char *makers(const struct solver *s, const struct sol_device_info *info)
 {
-    return s == &dnn_blas ? info->blas : s == &dnn_conv ? info->dnn : "";
+    return s == &dnn_blas ? info->blas : s == &dnn_conv ? info->dnn : NULL;
 }
 
 const char *solvers_text(struct arena *a, const struct target *t, const struct plugins *plugins,
@@ -60,9 +60,9 @@ const char *solvers_text(struct arena *a, const struct target *t, const struct p
     struct text out = text_new(a);
     for (int i = 0; solvers[i]; i++) {
         const struct solver *s = solvers[i];
-        const char *library = s->foreign ? library_of(plugins, s->name) : makers(s, info);
-        const bool there = *makers(s, info) || (s != &dnn_blas && s != &dnn_conv);
-        if (!library || !there || !solver_prints(s, t)) continue;
+        const char *of_maker = makers(s, info), *library = s->foreign ? library_of(plugins, s->name) : "";
+        if (of_maker) library = *of_maker ? of_maker : NULL;
+        if (!library || !solver_prints(s, t)) continue;
         text_put(&out, *library ? "%s%s (%s)" : "%s%s", out.n ? ", " : "", s->name, library);
     }
     return out.at;
