@@ -313,7 +313,7 @@ model.generate(ids)
 * **Calls** work as with the original model: keyword arguments, caches as arguments and results, `ModelOutput`. SOL compiles another
   program when arguments appear, disappear or become None.
 * **`generate`** needs two programs with `sol.optimize(model, vdims=True)`: one for prompts and one for a token, whatever the lengths and the
-  batch, while keys and values grow. (A batch of one has a program of its own for a token.) Without `vdims`, use a static cache: it needs
+  batch, while keys and values grow. Without `vdims`, use a static cache: it needs
   two programs for each batch size; a growing cache works, but SOL then compiles a program at each token.
 * **`Trainer` and `accelerate`** train an optimized model through PyTorch's autograd, with any optimizer.
 * **Mixtures of experts** compute the same results as in PyTorch, but at a price: SOL multiplies each token by the matrices of all experts
