@@ -23,8 +23,13 @@ class Dim:
     example: int | None = None  # the size to compile for now; None: SOL chooses
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise _core.InvalidError(f"sol.dim: name: expected text, got {self.name!r}")
         low, high = max(self.min, self.multiple), self.max
-        if self.min < 0 or self.multiple < 1 or (high is not None and high // self.multiple * self.multiple < low):
+        for key, value, least in (("min", self.min, 0), ("multiple", self.multiple, 1)):
+            if value < least:
+                raise _core.InvalidError(f"sol.dim: {self.name!r}: {key} is {value}, expected {least} or more")
+        if high is not None and high // self.multiple * self.multiple < low:
             raise _core.InvalidError(f"sol.dim: {self.name!r}: no size fits {self.rule}")
         if self.example is not None and (wrong := self.misfit(self.example)):
             raise _core.InvalidError(f"sol.dim: example: {wrong}")

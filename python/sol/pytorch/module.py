@@ -45,7 +45,8 @@ _ADVICE = {
     "drawn": "Set LayerDrop, if it is that, to 0 in the configuration",
     "checked": "Take another implementation of that layer, if there is one",
 }
-Declared = tuple[list[Any], str, frozenset[Any]]  # leaves (Input for tensors), structure, which arguments are given
+# leaves (Input for tensors), structure, which arguments are given, whether all sizes of calls with others vary, too
+Declared = tuple[list[Any], str, frozenset[Any], bool]
 _UNTRACKED = "does not require grad"  # in messages of torch.autograd.grad
 MAX_PROGRAMS = 16  # of one model; each has its own packed parameters
 MOST_TRIES = 100  # of one call; each uses the values that the network computed in the one before
@@ -401,17 +402,20 @@ class State:
         wanted = key[0][-1]
         own = self.traces.find(key, given.leaves, _tracer(root, spec, given, wanted), free)
         given.traced = None if own is None else own.of(given.leaves)
+        if self.traces.lost and given.traced is not None:
+            names = leaf_names(root, *pytree.tree_unflatten(given.leaves, spec))
+            self.traces.say_lost(model_class(root).__name__, names)
         for kept in self.traces.known(key):
+            if own is None and given.traced is None:
+                try:  # in front of any attempt: sizes that the model does not take say nothing about programs for others
+                    given.traced = export(root, *examples(given.leaves, spec, wanted), bool(wanted), given)
+                except DataSized:
+                    return None
             mine = (p for k, p in self.programs.items() if k[0] == key and p.varying and p.varying.kept is kept)
             about = (p for p in mine if p.varying.about(given.leaves))
             program = next(about, None) or self._attempt(root, spec, rows, given, (kept, wanted, free))
             if program is None:
                 continue
-            if own is None and given.traced is None:
-                try:
-                    given.traced = export(root, *examples(given.leaves, spec, wanted), bool(wanted), given)
-                except DataSized:
-                    return None
             if program.takes(given.leaves) or (kept is not own and program.admits(given, own or given.traced)):
                 return program
         return None
@@ -453,9 +457,9 @@ class State:
 
     def _free(self, leaves: Sequence[Any], spec: pytree.TreeSpec) -> vary.Free:
         """The dimensions of a call that may vary."""
-        if self.declared == vary.ANY_CALL:
-            return vary.every(leaves)
         same = self.declared is None or arguments.present(leaves, spec) == self.declared[2]
+        if not same and self.declared and self.declared[3]:
+            return vary.every(leaves)
         return self.traces.free if self.traces is not None and same else {}
 
     def _say_changed(self, made: Program, before: Program) -> None:
@@ -523,7 +527,7 @@ class State:
     def _check_declared(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
         if self.declared is None:
             return
-        expected, expected_spec, present = self.declared
+        expected, expected_spec, present, _ = self.declared
         if arguments.present(leaves, spec) != present:
             return  # an argument was added, left out or became None; sol.optimize was not told about such calls
         what = f"{model_class(root).__name__}: optimized for ({', '.join(map(str, expected))})"

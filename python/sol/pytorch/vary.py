@@ -251,12 +251,13 @@ class Traces:
     def __init__(self, free: Free) -> None:
         self.free = free  # of calls as declared
         self.why = ""  # the last failure
+        self.lost: list[Place] = []  # dimensions of the last call that is new of which there is no trace, as `why` says
         self._said: set[str] = set()
         self._kept: dict[Hashable, list[Kept]] = {}
 
     def find(self, key: Hashable, leaves: Sequence[Any], make: Make, free: Free) -> Kept | None:
         """A trace that is valid for the sizes of these leaves. `key`: what else it depends on. None: there is none with symbols."""
-        known = self.known(key)
+        known, self.lost = self.known(key), []
         if at_once(free) and not known:
             self.explore(key, leaves, make, free)
         found = next((kept for kept in known if kept.values(leaves) is not None), None)
@@ -264,6 +265,7 @@ class Traces:
         if found is not None or not free or len(known) >= MOST_TRACES:
             return found
         made = self._trace(leaves, make, [free, {p: d for p, d in free.items() if p[1] == 0}])
+        self.lost = [p for p in free if made is None or p not in made.symbols.made]
         if made is None:
             return None
         if known:
@@ -281,6 +283,14 @@ class Traces:
             self._said.add(str(broken[0]))
             which = "takes a size as a number" if broken[0].converted else "decides by a size"
             log.info(f"{broken[0]} {which}: calls with another outcome get a program of their own")
+
+    def say_lost(self, name: str, names: Sequence[str]) -> None:
+        """Logs, once for each reason, of which dimensions there is no trace. `names`: of the leaves."""
+        lost, self.lost = self.lost, []
+        if lost and self.why not in self._said:
+            self._said.add(self.why)
+            which = ", ".join(f"dimension {d} of {names[i]}" for i, d in lost)
+            log.info(f"{name}: each new size of {which} is traced and compiled: {' '.join(self.why.split())}")
 
     def known(self, key: Hashable) -> list[Kept]:
         """The traces so far; the first leaves most dimensions free."""
@@ -372,11 +382,8 @@ def say(name: str, kept: Kept) -> None:
 # -- which dimensions vary
 
 
-ANY_CALL: tuple[list[Any], str, frozenset[Any]] = (
-    [],
-    "any call",
-    frozenset({"any"}),
-)  # declared: all sizes of all calls vary
+# declared: all sizes of all calls vary
+ANY_CALL: tuple[list[Any], str, frozenset[Any], bool] = ([], "any call", frozenset({"any"}), True)
 
 
 def every(leaves: Sequence[Any]) -> dict[Place, Dim]:
