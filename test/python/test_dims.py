@@ -628,10 +628,17 @@ def test_names():
         {"min": 5, "max": 4},
         {"min": 5, "max": 7, "multiple": 4},
         {"example": 3, "multiple": 2},
-        {"multiple": 0},
     ):
         with pytest.raises(sol.InvalidError, match=r"sol\.dim"):
             sol.dim("n", **wrong)
+    for wrong, text in (
+        ({"multiple": 0}, "multiple is 0, expected 1 or more"),
+        ({"min": -1}, "min is -1, expected 0 or more"),
+    ):
+        with pytest.raises(sol.InvalidError, match=rf"sol\.dim: 'n': {text}"):
+            sol.dim("n", **wrong)
+    with pytest.raises(sol.InvalidError, match=r"sol\.dim: name: expected text, got 3"):
+        sol.dim(3)
 
 
 def test_open_sizes():
@@ -693,6 +700,45 @@ def test_outcomes_have_programs_of_their_own(name):
     assert len(programs(s)) == OUTCOMES[name][1]
 
 
+def rows(s, x):
+    """Elements at places that are sizes, also assigned and in front of other indices."""
+    n, y = x.shape[1], x.clone()
+    y[:, n - 1] = 0
+    y[..., -n] += 1
+    return (
+        y,
+        x[:, n // 2],
+        x[..., n - 1, None],
+        x[None, 0, -1 - n // 2],
+        x[torch.tensor([0, 1]), n - 2],
+        x[:, [0, n - 1]],
+    )
+
+
+FOLLOWING = {  # what PyTorch takes as a number or a truth value, but a program computes from sizes
+    "comparison as an argument": lambda s, x: x.var(1, unbiased=x.shape[1] > 1),
+    "comparison in arithmetic": lambda s, x: x * (x.shape[1] > 3) + (x.shape[0] == 17),
+    "causal": lambda s, x: F.scaled_dot_product_attention(*[x[None, :, :4]] * 3, is_causal=x.shape[0] > 1),
+    "linspace": lambda s, x: x * torch.linspace(-1, 1, x.shape[1]) + torch.linspace(0, x.shape[0], 2 * x.shape[1] + 1).sum(),
+    "linspace of two": lambda s, x: x.sum() * torch.linspace(0.1, 0.7, x.shape[1] - 2, dtype=torch.float64),
+    "logspace": lambda s, x: x * torch.logspace(0, 1, x.shape[1]) * torch.logspace(0.0, 2.0, x.shape[1], 2.0),
+    "index": rows,
+    "tensor": lambda s, x: x / torch.tensor(x.shape[1]),
+    "tensor of a list": lambda s, x: (
+        x.mean() * torch.tensor([x.shape[1], 3, x.shape[0]]),
+        torch.as_tensor([[0.5], [x.shape[0] / 3]]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_what_follows_from_sizes_is_no_number(name):
+    model = Apply(FOLLOWING[name])
+    s = sol.optimize(copy.deepcopy(model), torch.randn(3, 7), vdims=True)
+    check_calls(s, model, [(torch.randn(n),) for n in ((3, 7), (4, 9), (2, 12), (5, 8), (11, 31))])
+    assert programs(s) == [True]
+
+
 class Talking(nn.Module):
     def forward(self, x):
         torch._assert(x.ndim == 2, f"expected a matrix, got {x.shape}")
@@ -747,6 +793,8 @@ def test_sizes_that_together_make_a_number():
     s = sol.optimize(copy.deepcopy(model), *call(2, 5), vdims=True)
     check_calls(s, model, [call(2, 5), call(3, 9), call(7, 2)])
     assert programs(s) == [True]
+    with pytest.raises(sol.InvalidError):  # which says nothing about programs for other sizes
+        s(*call(2, 3, 16, 16))
     check_calls(s, model, [call(2, 3, 9, 11), call(4, 7, 9, 11)])
     assert programs(s) == [True, True]
 
@@ -901,7 +949,21 @@ def test_calls_with_other_arguments():
     s = sol.optimize(copy.deepcopy(model), X, X, vdims=True)
     check_calls(s, model, [(X[:3], X[:3]), (X,), (X[:3],)])
     with torch.no_grad():
-        assert torch.equal(s(X, None, X[0, 0]), model(X, None, X[0, 0]))
+        for args in ((X, None, X[:1]), (X[:3], None, X[:1]), (X[:, :4], None, X[:1, :4])):
+            assert torch.equal(s(*args), model(*args))
+    assert programs(s) == [True, True, True]
+
+
+def test_what_cannot_be_traced_is_said():
+    model, lines = Apply(lambda s, x: x * 2 if x.shape[1] ** torch.ones(()) > 1 else x), []
+    sol._core.set_log(lambda level, line: lines.append(line))
+    try:
+        s = sol.optimize(copy.deepcopy(model), vdims=True)
+        check_calls(s, model, [(torch.randn(n),) for n in ((3, 7), (4, 7), (4, 9))])
+    finally:
+        sol._core.set_log(None)
+    said = [line for line in lines if "is traced and compiled" in line]
+    assert len(said) == 1 and re.search(r"each new size of .*dimension 1 of args is traced and compiled: ", said[0])
 
 
 # -- transformers

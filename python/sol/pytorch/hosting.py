@@ -45,7 +45,13 @@ _SEEDING = (("random", "seed"), ("numpy.random", "seed"))
 _CONVERSIONS = ("tensor", "as_tensor", "asarray", "from_numpy")  # of torch, which make tensors of arrays
 _AS_TENSOR = torch.as_tensor
 _NUMBERS = (bool, int, float, complex)
-_TYPES = {bool: torch.bool, int: torch.int64, float: None}  # of torch.tensor; None: it depends
+_TYPES = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: None,
+    torch.SymInt: torch.int64,
+    torch.SymFloat: None,
+}  # of torch.tensor; None: it depends
 
 
 class Hosting:
@@ -175,11 +181,12 @@ def _no_branch(*args: Any, **kwargs: Any) -> Any:
 
 
 def _stacked(data: Any = None, dtype: torch.dtype | None = None, device: Any = None, **others: Any) -> Any:
-    """torch.tensor of a list of tensors without dimensions, and perhaps numbers: their values. None: it is something else."""
+    """torch.tensor of tensors without dimensions, of sizes that vary, and perhaps of numbers: their values. None: it is something else."""
     leaves = pytree.tree_leaves(data)
     tensors = [a for a in leaves if isinstance(a, torch.Tensor)]
-    numbers = [a for a in leaves if type(a) in (bool, int, float)]
-    if not isinstance(data, list | tuple) or not tensors or any(t.ndim for t in tensors) or others:
+    numbers = [a for a in leaves if type(a) in _TYPES]
+    sizes = [a for a in numbers if isinstance(a, torch.SymInt | torch.SymFloat)]
+    if others or any(t.ndim for t in tensors) or not (sizes or (tensors and isinstance(data, list | tuple))):
         return None
     if len(tensors) + len(numbers) != len(leaves):
         return None

@@ -1,6 +1,7 @@
 """Functions of Python's module math, for sizes that vary: during a trace with symbols, `math.sqrt(x.shape[1])` is an expression, as
 `x.shape[1] ** 0.5` is. Python would convert the size to a number, and the trace would be valid for that alone. A string is no
-expression, so there a size is taken as a number, as int() does; PyTorch would write the name of the symbol."""
+expression, so there a size is taken as a number, as int() does; PyTorch would write the name of the symbol. What the model compares
+is a truth value."""
 
 from __future__ import annotations
 
@@ -58,6 +59,7 @@ def _either(plain: _Function, symbolic: _Function) -> _Function:
 
 _NUMBERS: dict[Any, _Function] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _STRINGS = ("__str__", "__repr__", "__format__")
+_COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 
 
 def _written(kind: Any, name: str) -> _Function:
@@ -76,12 +78,85 @@ def _written(kind: Any, name: str) -> _Function:
     return call
 
 
+def _compared(kind: Any, name: str) -> _Function:
+    """A comparison, as a truth value if the model makes it: operators take no other (`x.var(1, unbiased=T > 1)`, `is_causal=T > 1`), and
+    neither does arithmetic. It is a guard then, as in a branch."""
+    before = getattr(kind, name)
+
+    @functools.wraps(before)
+    def call(size: Any, other: Any) -> Any:
+        made = before(size, other)
+        if not isinstance(made, torch.SymBool) or not made.node.has_hint():  # without: it depends on data
+            return made
+        return made if sys._getframe(1).f_code.co_filename.startswith(LIBRARY) else bool(made)
+
+    return call
+
+
+def _varies(size: Any) -> bool:
+    return isinstance(size, torch.SymInt)
+
+
+def _spaced(plain: _Function, curve: Callable[..., torch.Tensor]) -> _Function:
+    """linspace and logspace for a number of points that varies, which PyTorch's own would take as a number: from both ends towards the
+    middle, as it computes them. `curve` makes results of the points between start and end."""
+
+    @functools.wraps(plain)
+    def call(start: Any, end: Any, steps: Any, *args: Any, dtype: Any = None, device: Any = None, **others: Any) -> Any:
+        to = dtype or torch.get_default_dtype()
+        if not _varies(steps) or not to.is_floating_point or others or steps < 2:
+            return plain(start, end, steps, *args, dtype=dtype, device=device, **others)
+        at = torch.arange(steps, dtype=to, device=device)
+        step = (end - start) / (steps - 1)
+        return curve(torch.where(at < steps // 2, start + at * step, end - (steps - 1 - at) * step), *args)
+
+    return call
+
+
+def _selected(x: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
+    """A tensor and an index without sizes that vary: a select takes them (`x[:, T - 1]`), and so does torch.tensor in a trace
+    (`x[[0, T - 1]]`). Indexing would take a number."""
+    rows = list(index) if isinstance(index, tuple) else [index]
+    rows = [torch.tensor(i) if isinstance(i, list) and any(map(_varies, i)) else i for i in rows]
+    if not any(map(_varies, rows)):
+        return x, tuple(rows) if isinstance(index, tuple) else rows[0]
+    used = [0 if i is None or i is Ellipsis or isinstance(i, bool) else _dims(i) for i in rows]
+    rest = x.ndim - sum(used)
+    for k in reversed(range(len(rows))):
+        if _varies(rows[k]):
+            dim = sum(used[:k]) + (rest if Ellipsis in [r for r in rows[:k] if r is Ellipsis] else 0)
+            x = x.select(dim, rows[k] + x.shape[dim] if rows[k] < 0 else rows[k])
+            del rows[k], used[k]
+    return x, tuple(rows)
+
+
+def _dims(i: Any) -> int:
+    """How many dimensions a part of an index takes."""
+    return i.ndim if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) else 1
+
+
+def _get(x: torch.Tensor, index: Any) -> Any:
+    return _GET(*_selected(x, index))
+
+
+def _set(x: torch.Tensor, index: Any, value: Any) -> None:
+    _SET(*_selected(x, index), value)
+
+
+_GET, _SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
+
+
 @contextlib.contextmanager
 def expressions() -> Iterator[None]:
-    """Functions of math take sizes that vary, and strings have their numbers."""
+    """Functions of math take sizes that vary, strings have their numbers, and comparisons of the model are truth values."""
     changed: list[tuple[Any, str, Any]] = [
         *((math, name, _either(getattr(math, name), symbolic)) for name, symbolic in _FUNCTIONS.items()),
         *((kind, name, _written(kind, name)) for kind in _NUMBERS for name in _STRINGS),
+        (torch, "linspace", _spaced(torch.linspace, lambda at: at)),
+        (torch, "logspace", _spaced(torch.logspace, lambda at, base=10.0: torch.pow(base, at))),
+        (torch.Tensor, "__getitem__", _get),
+        (torch.Tensor, "__setitem__", _set),
+        *((kind, name, _compared(kind, name)) for kind in (torch.SymInt, torch.SymFloat) for name in _COMPARISONS),
     ]
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in changed]
     for row in changed:
