@@ -109,7 +109,7 @@ static void ring_memory(const struct allocation *s, struct stage *st, int tensor
         m->halo_low[d] = s->memory.halo_low[d];
         m->halo_high[d] = s->memory.halo_high[d];
         origin = size_add(origin, size_mul(m->halo_low[d], stride));
-        stride = size_mul(stride, size_add(size, m->halo_low[d] + m->halo_high[d]));
+        stride = plan_pitch(s, i, size_mul(stride, size_add(size, m->halo_low[d] + m->halo_high[d])));
     }
     if (!blocks) m->stride[dim] = stride;
     if (image >= 0) m->stride[image] = 0;

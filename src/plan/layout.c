@@ -1,7 +1,7 @@
 /* Decides the memory layout of tensors: channels-last where there are channels and pixels, and a kernel that gains from
  * it, otherwise row-major;
- * zero-filled halos where a window reads over the edge; reorders where a row-major tensor of the user does not suit the
- * kernels. */
+ * zero-filled halos where a window reads over the edge, and pixels that do not lie in few sets of a cache; reorders
+ * where a row-major tensor of the user does not suit the kernels. */
 #include "plan/plan.h"
 
 #define HALO_PIXELS 3
@@ -369,6 +369,20 @@ static void find_halos(struct plan *p)
 
 /* -- strides */
 
+int64_t plan_pitch(const struct allocation *s, int place, int64_t stride)
+{
+    enum {
+        LINE = 64,
+        APART = 8 * LINE
+    }; /* bytes; a first-level cache has 64 sets of lines, 8 for pixels so far apart */
+    bool window = false;
+    for (int d = 0; d < s->t->ndim; d++) window |= s->memory.halo_low[d] || s->memory.halo_high[d];
+    const int bytes = dtype_def(s->t->dtype)->bytes;
+    const bool innermost = place == s->t->ndim - 1 && s->t->dim[s->order[place]].purpose == 'C';
+    if (!window || !innermost || size_varies(stride) || stride * bytes % APART) return stride;
+    return stride + LINE / bytes;
+}
+
 static void lay_out(struct allocation *s)
 {
     struct memory *m = &s->memory;
@@ -376,7 +390,7 @@ static void lay_out(struct allocation *s)
     for (int i = s->t->ndim - 1; i >= 0; i--) {
         int d = s->order[i];
         m->stride[d] = stride;
-        stride = size_mul(stride, size_add(s->t->dim[d].size, m->halo_low[d] + m->halo_high[d]));
+        stride = plan_pitch(s, i, size_mul(stride, size_add(s->t->dim[d].size, m->halo_low[d] + m->halo_high[d])));
         s->origin = size_add(s->origin, size_mul(m->halo_low[d], m->stride[d]));
     }
     s->elements = stride;

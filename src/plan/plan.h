@@ -185,6 +185,10 @@ struct unit *plan_unit(struct plan *p, int at, enum program program, const struc
 bool plan_prepared(const struct allocation *s); /* does `prepare` write it? */
 void plan_count(struct plan *p);                /* counts writers and readers */
 void unit_loops(struct unit *u, const struct loops *loops);
+/* The stride of the dimension around the one at `place` of the order, whose elements take `stride`: longer by one cache
+ * line where windows read pixels whose distance is a large power of two, because such pixels lie in few sets of a
+ * cache. */
+int64_t plan_pitch(const struct allocation *s, int place, int64_t stride);
 void plan_place(struct allocation *s); /* layout.c: order (row-major), strides, size of a root */
 
 /* the phases */

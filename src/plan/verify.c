@@ -324,7 +324,7 @@ static sol_status check_align(struct check *c, const struct allocation *s)
     return SOL_OK;
 }
 
-/* Checks that strides follow from order, sizes and halos. */
+/* Checks that strides follow from order, sizes, halos and pitch. */
 static sol_status check_memory(struct check *c, const struct allocation *s)
 {
     const struct memory *m = &s->memory;
@@ -339,7 +339,7 @@ static sol_status check_memory(struct check *c, const struct allocation *s)
             return plan_wrong(c->p, NULL, "%%%d: dimension %d: expected stride %lld, got %lld", s->t->id, d,
                               (long long)stride, (long long)m->stride[d]);
         origin = size_add(origin, size_mul(m->halo_low[d], stride));
-        stride = size_mul(stride, size_add(s->t->dim[d].size, m->halo_low[d] + m->halo_high[d]));
+        stride = plan_pitch(s, i, size_mul(stride, size_add(s->t->dim[d].size, m->halo_low[d] + m->halo_high[d])));
     }
     if (s->elements != stride || s->origin != origin)
         return plan_wrong(c->p, NULL, "%%%d: expected %lld elements, the first at %lld, got %lld and %lld", s->t->id,
