@@ -737,6 +737,9 @@ def test_what_follows_from_sizes_is_no_number(name):
     s = sol.optimize(copy.deepcopy(model), torch.randn(3, 7), vdims=True)
     check_calls(s, model, [(torch.randn(n),) for n in ((3, 7), (4, 9), (2, 12), (5, 8), (11, 31))])
     assert programs(s) == [True]
+    if name == "logspace":  # also a batch of one
+        check_calls(s, model, [(torch.randn(1, 9),)])
+        assert programs(s) == [True]
 
 
 class Talking(nn.Module):

@@ -106,7 +106,7 @@ def _spaced(plain: _Function, curve: Callable[..., torch.Tensor]) -> _Function:
         to = dtype or torch.get_default_dtype()
         if not _varies(steps) or not to.is_floating_point or others or steps < 2:
             return plain(start, end, steps, *args, dtype=dtype, device=device, **others)
-        at = torch.arange(steps, dtype=to, device=device)
+        at = torch.arange(steps, device=device).to(to)  # of whole numbers: the graph of a batch of one is the same
         step = (end - start) / (steps - 1)
         return curve(torch.where(at < steps // 2, start + at * step, end - (steps - 1 - at) * step), *args)
 
