@@ -69,6 +69,18 @@ class Encoder(nn.Module):
         return self.norm(x + self.out(y))
 
 
+class Spatial(nn.Module):
+    opset = 20  # the first with AffineGrid
+
+    def __init__(self):
+        super().__init__()
+        self.find, self.theta = nn.Conv2d(3, 4, 3, 2, 1), nn.Linear(4, 6)
+
+    def forward(self, x):
+        theta = self.theta(F.adaptive_avg_pool2d(F.relu(self.find(x)), 1).flatten(1)).view(-1, 2, 3)
+        return F.grid_sample(x, F.affine_grid(theta, x.shape, align_corners=False), align_corners=False)
+
+
 IDS = np.random.default_rng(1).integers(0, 20, (9, 64))
 EXPORTED = {  # network, example, names of its dimensions, other arguments
     "unet": (Unet, real(2, 3, 8, 12), {0: "n", 2: "h", 3: "w"},
@@ -79,6 +91,8 @@ EXPORTED = {  # network, example, names of its dimensions, other arguments
              [real(1, 1, 6), real(3, 7, 6), real(1, 9, 6), real(5, 1, 6), real(2, 20, 6)]),
     "encoder": (Encoder, IDS[:2, :5], {0: "n", 1: "t"},
                 [IDS[:1, :1], IDS[:3, :17], IDS[:1, :33], IDS[:9, :1], IDS[:2, :64]]),
+    "spatial transformer": (Spatial, real(2, 3, 8, 12), {0: "n", 2: "h", 3: "w"},
+                            [real(1, 3, 8, 8), real(3, 3, 11, 4), real(1, 3, 2, 31), real(7, 3, 5, 3), real(2, 3, 16, 12)]),
 }  # fmt: skip
 
 
@@ -87,7 +101,7 @@ def export(module, x, names):
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module().eval(), (torch.from_numpy(x),), data, dynamo=False, opset_version=17,
+        torch.onnx.export(module().eval(), (torch.from_numpy(x),), data, dynamo=False, opset_version=getattr(module, "opset", 17),
                           input_names=["x"], output_names=["y"], dynamic_axes={"x": names})  # fmt: skip
     return data.getvalue()
 

@@ -8,7 +8,7 @@ import sol
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch_help import error
+from torch_help import DOUBLES, assert_as_good, error
 
 
 @pytest.fixture(autouse=True)
@@ -161,6 +161,49 @@ def test_resize_to_the_size_of_another_input(mode):
     for n, h, w, k, m in ((2, 7, 9, 13, 10), (3, 12, 4, 5, 16), (2, 31, 5, 2, 70)):
         same_gradients(model, optimized, (torch.randn(n, 2, h, w), torch.randn(n, 3, k, m)))
     assert programs_of_training(optimized) == 1
+
+
+class Spatial(nn.Module):
+    """A spatial transformer of pictures or volumes."""
+
+    def __init__(self, pixels, align):
+        super().__init__()
+        conv, pool = ((nn.Conv2d, nn.AdaptiveAvgPool2d), (nn.Conv3d, nn.AdaptiveAvgPool3d))[pixels - 2]
+        self.pixels, self.align = pixels, align
+        self.find = nn.Sequential(conv(2, 4, 3, 2, 1), nn.ReLU(), pool(1), nn.Flatten())
+        self.theta = nn.Linear(4, pixels * (pixels + 1))
+        self.last = conv(2, 3, 1)
+
+    def forward(self, x):
+        theta = self.theta(self.find(x)).view(-1, self.pixels, self.pixels + 1)
+        grid = F.affine_grid(theta, x.shape, align_corners=self.align)
+        return self.last(F.grid_sample(x, grid, align_corners=self.align)) + grid.square().sum(-1).unsqueeze(1)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("pixels", [2, 3])
+def test_spatial_transformer(pixels, align):
+    """Grids of positions for pictures of any size: one program for inference and one for training, in float32 and float64."""
+    torch.manual_seed(0)
+    model = Spatial(pixels, align)
+    calls = [torch.randn(n, 2, *p[:pixels]) for n, p in
+             ((2, (8, 10, 5)), (3, (13, 7, 6)), (1, (8, 8, 9)), (5, (3, 21, 4)), (4, (16, 2, 3)))]  # fmt: skip
+    optimized = sol.optimize(copy.deepcopy(model), calls[0], vdims=True)
+    double = sol.optimize(copy.deepcopy(model).double(), calls[0].double(), vdims=True)
+    exact = copy.deepcopy(model).double()
+    for x in calls:
+        same_gradients(model, optimized, (x,))
+        for m in (double, exact):
+            m.zero_grad()
+            m(x.double()).square().sum().backward()
+        for p, q in zip(double.parameters(), exact.parameters(), strict=True):
+            assert error(p.grad, q.grad) < DOUBLES, x.shape
+        with torch.no_grad():
+            expected = exact(x.double())
+            assert_as_good(optimized(x), model(x), expected)
+            assert error(double(x.double()), expected) < DOUBLES, x.shape
+    for m in (optimized, double):
+        assert programs_of_training(m) == 1 and len(m._sol.programs) == 2
 
 
 class Video(nn.Module):

@@ -57,6 +57,12 @@ def _either(plain: _Function, symbolic: _Function) -> _Function:
     return call
 
 
+def _least(*values: Any) -> Any:
+    """Python's min. Which size is the least is a branch, to which the trace would be bound."""
+    rows = tuple(values[0]) if len(values) == 1 else values
+    return functools.reduce(torch.sym_min if any(isinstance(v, SYMBOLIC) for v in rows) else min, rows)
+
+
 _NUMBERS: dict[Any, _Function] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _STRINGS = ("__str__", "__repr__", "__format__")
 _COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
@@ -157,6 +163,7 @@ def expressions() -> Iterator[None]:
         (torch.Tensor, "__getitem__", _get),
         (torch.Tensor, "__setitem__", _set),
         *((kind, name, _compared(kind, name)) for kind in (torch.SymInt, torch.SymFloat) for name in _COMPARISONS),
+        (torch.nn.functional, "min", _least),  # of affine_grid, which asks whether a size is 0 or 1
     ]
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in changed]
     for row in changed:

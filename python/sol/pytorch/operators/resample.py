@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ..builder import Builder, Rejected, Value
-from .table import op
+from .table import op, shape
 
 Scale = float | None
 
@@ -211,6 +211,15 @@ def grid_sampler(
     mode = ("linear", "nearest", "cubic")[interpolation_mode]
     pad = ("zeros", "border", "reflection")[padding_mode]
     return b.layer("GridSample", x, grid, mode=mode, pad=pad, align=int(align_corners))
+
+
+@shape("affine_grid_generator")
+def affine_grid_like(theta: torch.Tensor, size: Sequence[int], align_corners: bool) -> torch.Tensor | None:
+    """The grid for pictures of this size. PyTorch's own function makes its coordinates for numbers only."""
+    pixels = len(size) - 2
+    if pixels not in (2, 3) or tuple(theta.shape) != (size[0], pixels, pixels + 1):
+        return None  # PyTorch raises an error
+    return theta.new_empty((*theta.shape[:1], *size[2:], pixels))
 
 
 @op("affine_grid_generator")
