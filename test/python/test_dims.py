@@ -4,6 +4,7 @@ import concurrent.futures
 import copy
 import functools
 import gc
+import itertools
 import logging
 import math
 import re
@@ -24,6 +25,7 @@ from sol.pytorch.module import owned_tensors
 from sol.pytorch.same import same
 from sol.pytorch.symbols import Symbols
 from sol.pytorch.translate import Translator
+from sol.pytorch.wording import is_apart
 from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
@@ -274,7 +276,8 @@ def test_windows_behind_a_stride(grid):
     assert programs(s) == [True]
     check_calls(s, model, [(torch.randn(3, 3, 23, 40),)])
     assert programs(s) == [True, False]
-    with pytest.raises(sol.InvalidError, match=r"test_dims.py:\d+"):
+    rule = r"\(#1 \+ 1\) % 8 <= 1 does not hold for #1 = 22 \(dimension 2 of args\); multiples of 8 fit: .*\(test_dims.py:\d+\)"
+    with pytest.raises(sol.InvalidError, match=rule):
         s(torch.randn(3, 3, 22, 40))
 
 
@@ -535,6 +538,45 @@ def test_rules_that_divide_by_zero():
     check_calls(s, model, [(torch.randn(n, m, 10),) for n, m in ((4, 6), (6, 8), (5, 9))])
     with pytest.raises(ZeroDivisionError):
         s(torch.randn(4, 3, 10))
+
+
+def stages(s, x):
+    """Windows of 4 pixels behind a stride of 4, and again behind one of 2."""
+    for size, stride in ((4, 4), (3, 2)):
+        y = F.conv2d(x, torch.ones(3, 3, size, size), stride=stride, padding=stride % 4 // 2)
+        b, c, h, w = y.shape
+        y = y.view(b, c, h // 4, 4, w // 4, 4).permute(0, 2, 4, 3, 5, 1)
+        y = y.reshape(-1, 16, c).softmax(1).view(y.shape)
+        x = y.permute(0, 5, 1, 3, 2, 4).reshape(b, c, h, w)
+    return x
+
+
+@pytest.mark.parametrize(
+    "function, text",
+    [
+        (functools.partial(windows, grid=False), "(# + 1) % 8 <= 1"),
+        (functools.partial(windows, grid=True), "(# + 1) % 8 <= 1"),
+        (stages, "# % 32 <= 3"),
+    ],
+)
+def test_rules_that_follow_from_others_are_not_listed(function, text):
+    """Views of windows ask about 50 questions; all of them follow from what the remainder of a height and of a width must be."""
+    model = Apply(function)
+    x = torch.randn(2, 3, 64, 96)
+    rules = sol.dims(model, x).rules
+    words = [rule.partition(": ")[0] for rule in rules]
+    remainders = [w for w in words if "%" in w]
+    assert remainders == [text.replace("#", "#1"), text.replace("#", "#2")]
+    assert all(re.fullmatch(r"#[12] >= \d+", w) for w in words if w not in remainders) and len(words) <= 4
+    assert all(re.search(r"\(test_dims\.py:\d+\)$", rule) for rule in rules)
+    kept = kept_trace(model, (x,))
+    apart = [rule for rule, _ in kept.settled.rules if is_apart(rule)]
+    low = [kept.settled.bounds[d][0] for d in kept.settled.dims]
+    tried = (2, 5), range(low[1], 140, 3), range(low[2], 140)
+    for sizes in itertools.product(*tried):  # the list says all that the trace says
+        values = dict(zip(kept.settled.dims, sizes, strict=True))
+        if all(symbols_file.holds(rule, values) for rule in apart):
+            assert all(row.at(values) for row in kept.listed) == kept.settled.hold(*sizes), sizes
 
 
 def test_report_of_formulas():

@@ -356,6 +356,12 @@ def _computed(expr: sympy.Expr) -> tuple[list[sympy.Symbol], Callable[..., Any]]
     return symbols, _function(symbols, PythonPrinter().doprint(expr))
 
 
+def condition(rule: sympy.Expr) -> tuple[list[sympy.Symbol], Callable[..., bool]]:
+    """The symbols of a rule, and a function of their sizes: whether it holds."""
+    symbols, function = _computed(rule)
+    return symbols, _if_defined(function)
+
+
 def value(expr: sympy.Expr, values: Mapping[sympy.Symbol, int]) -> Any:
     """The value of an expression for these sizes, as Python computes it."""
     symbols, function = _computed(expr)

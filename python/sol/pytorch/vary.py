@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +19,13 @@ from sol.forms import Size, at
 from sol.inputs import ANY, Dim, Exact, Input
 from sol.report import Dimension, Report
 
+from .listing import Listed, listed
 from .sizes import Rounding, Sizes
 from .steps import Unusual
 from .structure import decode
 from .symbols import LEAST, SECONDS, Cause, Place, Symbols, TooLong, holds, value
 from .traced import Traced
-from .wording import rules, shown
+from .wording import is_apart, shown
 
 Free = Mapping[Place, Dim]
 Make = Callable[[Symbols], Traced]
@@ -65,6 +67,11 @@ class Kept:
             self.settled.multiples,
         )
         self.fixed = {**fixed, **self.settled.fixed}
+
+    @functools.cached_property
+    def listed(self) -> list[Listed]:
+        """The rules that tell something."""
+        return listed(self.settled)
 
     def _limits(self) -> list[Limits]:
         """Least sizes and multiples, the widest first."""
@@ -346,10 +353,30 @@ class Traces:
                     low = low if low > LEAST else 1
                     if n < low or (high is not None and n > high):
                         return f"dimension {d} of {names[i]} is {n}, expected {low}..{high or ''}"
-            for rule, cause in settled.rules:
-                if rule.free_symbols <= values.keys() and not holds(rule, values):
-                    return f"{shown(rule, settled)} does not hold: {cause}"
+            if why := _broken(kept, values, names):
+                return why
         return None
+
+
+def _broken(kept: Kept, values: Mapping[sympy.Symbol, int], names: Sequence[str]) -> str | None:
+    """A rule of a trace that these sizes break, in words: one that is listed, or any; and where the model needs it first."""
+    settled = kept.settled
+    broken = [(r, c) for r, c in settled.rules if r.free_symbols <= values.keys() and not holds(r, values)]
+    if not broken:
+        return None
+    rule, cause = next((b for b in broken if not is_apart(b[0])), broken[0])
+    listed = next((row for row in kept.listed if values.keys() >= set(row.dims) and not row.at(values)), None)
+    text, dims = (listed.text, listed.dims) if listed else (shown(rule, settled), rule.free_symbols)
+    return f"{text} does not hold{_where(kept, dims, values, names)}: {cause}"
+
+
+def _where(kept: Kept, dims: Collection[sympy.Symbol], values: Mapping[sympy.Symbol, int], names: Sequence[str]) -> str:
+    """What the dimensions of a rule are, and of one alone the multiples that obey all of its rules."""
+    settled = kept.settled
+    places = {e: f"dimension {d} of {names[i]}" for (i, d), e in reversed([*settled.places.items()])}
+    sizes = ", ".join(f"#{k} = {values[s]} ({places[s]})" for k, s in enumerate(settled.dims) if s in dims)
+    fit = [n for s in dims if len(dims) == 1 and (n := settled.whole[s]) > settled.multiples[s]]
+    return f" for {sizes}{f'; multiples of {fit[0]} fit' if fit else ''}"
 
 
 def at_once(free: Free) -> bool:
@@ -492,7 +519,7 @@ def report(kept: Kept, leaves: Sequence[Any], spec: pytree.TreeSpec, names: Sequ
     for (i, d), (n, cause) in sorted(kept.fixed.items()):
         made.places[(i, d)] = f"dimension {d} of {names[i]} is fixed: {cause.needs(n)}"
     made.fixed = list(made.places.values())
-    made.rules = rules(settled)
+    made.rules = list(dict.fromkeys(map(str, kept.listed)))
     return made
 
 

@@ -1,4 +1,4 @@
-"""Sizes and rules of a trace in words: with #0, #1, .. for the dimensions, as Python writes them, and without rules that others imply."""
+"""Sizes and rules of a trace in words: with #0, #1, .. for the dimensions, as Python writes them."""
 
 from __future__ import annotations
 
@@ -66,32 +66,14 @@ def shown(expr: Any, settled: Settled) -> str:
     return str(expr)
 
 
-def rules(settled: Settled) -> list[str]:
-    """The rules of a trace that matter, and where they come from. Of those that compare the same sum with numbers, only the closest
-    limits do."""
-    rows = [(rule, cause) for rule, cause in settled.rules if matters(rule, settled)]
-    sides = [_sides(rule) if isinstance(rule, Relational) else None for rule, _ in rows]
-
-    def follows(row: _Sides | None) -> bool:
-        return row is not None and any(o and o[0] == row[0] and _excludes(o, row) for o in sides)
-
-    kept = [
-        f"{shown(rule, settled)}: {cause}" for (rule, cause), row in zip(rows, sides, strict=True) if not follows(row)
-    ]
-    return list(dict.fromkeys(kept))
-
-
-def _excludes(one: _Sides, other: _Sides) -> bool:
-    """Whether a comparison of a sum with a number says more than another one."""
-    (_, op, n), (_, wanted, m) = one, other
-    if not (n.is_number and m.is_number and op[0] in "<>"):
-        return False
-    return bool(n < m if op[0] == "<" else n > m) and wanted in (op, "!=")
-
-
 def matters(rule: sympy.Expr, settled: Settled) -> bool:
     """Whether a rule says more than limits, multiples, and that a size is not 1, for which there is a trace of its own."""
-    return not (isinstance(rule, sympy.Ne) and 1 in rule.args) and not settled.implied(rule)
+    return not is_apart(rule) and not settled.implied(rule)
+
+
+def is_apart(rule: sympy.Expr) -> bool:
+    """Whether a rule says that a size is not 1, for which there is a trace of its own."""
+    return isinstance(rule, sympy.Ne) and 1 in rule.args
 
 
 def _sides(rule: Any) -> _Sides:
