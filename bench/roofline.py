@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the time of each network with the limits of the machine, and writes docs/roofline.md.
+"""Compares the time of each network with the limits of the machine, and writes a section of docs/roofline.md.
 
-.venv/bin/python bench/roofline.py [NETWORK ...]      (those of bench.py; --out - prints the page)
+.venv/bin/python bench/roofline.py [NETWORK ...]      (those of bench.py; --out - prints the section)
+
+The section of a machine replaces the one of the same name (--machine). All others stay.
 
 `sol.profile` measures the median time of every kernel over many runs. peak.c measures the machine's multiply-add rate and
 memory bandwidth before and after each network, because rented machines vary by a factor of two within seconds. Operations /
@@ -80,7 +82,8 @@ def profile(name: str, runs: int, peak: Callable[[], Peak]) -> tuple[list[Step],
 
 def row(name: str, steps: list[Step], peak: Peak) -> str:
     total = sum(s.us for s in steps)
-    parts = []
+    least = sum(s.least_us(peak) if s.computes(peak) else min(s.least_us(peak), s.us) for s in steps)
+    parts = [f"{100 * least / total:.0f} %"]
     small = [s for s in steps if s.us < SMALL_US]
     for computes in (True, False):
         of = [s for s in steps if s.us >= SMALL_US and s.computes(peak) == computes]
@@ -109,6 +112,32 @@ def left(name: str, steps: list[Step], peak: Peak, n: int = 3) -> list[str]:
     return lines
 
 
+INTRODUCTION = """# Networks and the limits of the machine
+
+`bench/roofline.py` wrote this page. *Peak* is the machine's multiply-add rate (GFLOP/s) and *GB/s* its memory bandwidth, measured
+immediately before and after each network (`bench/peak.c`). The tables show the higher of the two values, because rented machines vary.
+
+Each step (kernel) is bound by its operations or its bytes, whichever takes longer at the machine's limits. *Bound* is the time at that
+limit in percent of the measured time, so 100 % is the machine's limit: first of the whole network, then of its steps of each kind. The
+columns *bound by* show the share of time in steps of each kind. Operations are counted as for a direct computation, so Winograd can exceed
+100 %. An exponential or another function counts as one operation, although it takes a dozen. Data that is still in a cache can exceed 100 %,
+too, but a step that is bound by bytes counts as 100 % at most in the whole network. *Small steps* take less than 20 us, mostly for thread synchronization. The lists name the three steps of each network that lose the
+most time compared with their limit.
+"""
+HEAD = """| network | ms | GFLOP | GFLOP/s | peak | GB/s | bound | bound by operations | bound | bound by bytes | bound | small steps |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def page(old: str, title: str, text: str) -> str:
+    """The page with the section of a machine: in the place of the one with that title, or as the last."""
+    sections = [s for s in old.split("\n## ")[1:] if s.strip()]
+    new = f"{title}\n\n{text}"
+    at = next((i for i, s in enumerate(sections) if s.startswith(f"{title}\n")), len(sections))
+    sections[at : at + 1] = [new]
+    return INTRODUCTION + "".join(f"\n## {s.strip()}\n" for s in sections)
+
+
 def main() -> None:
     import bench
 
@@ -116,7 +145,9 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", default=[n for n in bench.DEFAULT if "@" not in n])
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--out", default=str(HERE.parent / "docs" / "roofline.md"))
+    parser.add_argument("--machine", default=bench.machine(), help="what the section calls it (default: %(default)s)")
+    parser.add_argument("--note", default="", help="what else the section says about its conditions")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "roofline.md")
     args = parser.parse_args()
     profiles: dict[str, tuple[list[Step], Peak]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -125,33 +156,15 @@ def main() -> None:
             print(f"{name} ...", file=sys.stderr, flush=True)
             steps, before = profile(name, args.runs, lambda: Peak.measure(program, args.threads))
             profiles[name] = steps, before.or_better(Peak.measure(program, args.threads))
-    text = [
-        "# Networks and the limits of the machine",
-        "",
-        f"`bench/roofline.py` wrote this page on {bench.machine()}, {args.threads} threads, batch 1, median of {args.runs} runs.",
-        "*Peak* is the machine's multiply-add rate (GFLOP/s) and *GB/s* its memory bandwidth, measured immediately before and",
-        "after each network (`bench/peak.c`). The table shows the higher of the two values, because rented machines vary.",
-        "",
-        "Each step (kernel) is bound by its operations or its bytes, whichever takes longer at the machine's limits. The columns",
-        "*bound by* show the share of time in steps of each kind. *Bound* is the time at that limit in percent of the measured",
-        "time, so 100 % is the machine's limit. Operations are counted as for a direct computation, so Winograd can exceed 100 %.",
-        "Data that is still in a cache can exceed it, too. *Small steps* take less than 20 us, mostly for thread synchronization.",
-        "",
-        "| network | ms | GFLOP | GFLOP/s | peak | GB/s | bound by operations | bound | bound by bytes | bound | small steps |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-        *(row(name, steps, peak) for name, (steps, peak) in profiles.items()),
-        "",
-        "## Steps with the largest loss",
-        "",
-        "The three steps of each network that lose the most time compared with their limit.",
-        "",
-        *(line for name, (steps, peak) in profiles.items() for line in left(name, steps, peak)),
-    ]
-    page = "\n".join(text) + "\n"
-    if args.out == "-":
-        print(page, end="")
+    title = f"{args.machine}, {args.threads} thread{'s' * (args.threads > 1)}"
+    text = f"Batch 1, median of {args.runs} runs{'; ' * bool(args.note)}{args.note}.\n\n{HEAD}"
+    text += "".join(f"{row(name, steps, peak)}\n" for name, (steps, peak) in profiles.items()) + "\n"
+    text += "".join(f"{line}\n" for name, (steps, peak) in profiles.items() for line in left(name, steps, peak))
+    if args.out == Path("-"):
+        print(f"## {title}\n\n{text}", end="")
     else:
-        Path(args.out).write_text(page, encoding="utf-8")
+        old = args.out.read_text(encoding="utf-8") if args.out.exists() else ""
+        args.out.write_text(page(old, title, text), encoding="utf-8")
 
 
 if __name__ == "__main__":
