@@ -119,10 +119,10 @@ immediately before and after each network (`bench/peak.c`). The tables show the 
 
 Each step (kernel) is bound by its operations or its bytes, whichever takes longer at the machine's limits. *Bound* is the time at that
 limit in percent of the measured time, so 100 % is the machine's limit: first of the whole network, then of its steps of each kind. The
-columns *bound by* show the share of time in steps of each kind. Operations are counted as for a direct computation, so Winograd can exceed
-100 %. An exponential or another function counts as one operation, although it takes a dozen. Data that is still in a cache can exceed 100 %,
-too, but a step that is bound by bytes counts as 100 % at most in the whole network. *Small steps* take less than 20 us, mostly for thread synchronization. The lists name the three steps of each network that lose the
-most time compared with their limit.
+columns *bound by* show the share of time in steps of each kind. Operations are counted as for a direct computation, so Winograd can
+exceed 100 %. An exponential or another function counts as one operation, although it takes a dozen. Data that is still in a cache can
+exceed 100 %, too, but a step that is bound by bytes counts as 100 % at most in the whole network. *Small steps* take less than 20 us,
+mostly for thread synchronization. The lists name the three steps of each network that lose the most time compared with their limit.
 """
 HEAD = """| network | ms | GFLOP | GFLOP/s | peak | GB/s | bound | bound by operations | bound | bound by bytes | bound | small steps |
 |---|---|---|---|---|---|---|---|---|---|---|---|
