@@ -989,6 +989,14 @@ def test_any_call():
         sol.optimize(copy.deepcopy(model), vdims=[True])
 
 
+def test_a_call_that_does_not_fit_after_one_with_another_argument():
+    s = sol.optimize(Apply(lambda s, x, w, y=None: x @ w + (0 if y is None else y)), vdims=True)
+    s(torch.randn(3, 5), torch.randn(5, 4), torch.randn(3, 4))
+    s(torch.randn(2, 5), torch.randn(5, 4))
+    with pytest.raises(sol.InvalidError, match=r"does not take \(float32\[2, 6\], float32\[5, 4\]\): .*test_dims.py"):
+        s(torch.randn(2, 6), torch.randn(5, 4))
+
+
 def test_calls_with_other_arguments():
     model = Apply(lambda s, x, y=None, z=0: x * 2 + (0 if y is None else y) + z)
     s = sol.optimize(copy.deepcopy(model), X, X, vdims=True)

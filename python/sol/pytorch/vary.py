@@ -111,6 +111,11 @@ class Kept:
         self.numbers = [n for n in self.numbers if n & open_ not in (numbers & open_, open_)]
         self.limits = self._limits() if self.numbers else []
 
+    def is_of_such(self, leaves: Sequence[Any]) -> bool:
+        """Whether calls with these leaves have tensors where the trace has, with as many dimensions."""
+        tensors = [(i, t) for i, t in enumerate(leaves) if isinstance(t, torch.Tensor)]
+        return self.settled.places.keys() | self.fixed.keys() == {(i, d) for i, t in tensors for d in range(t.ndim)}
+
     def values(self, leaves: Sequence[Any]) -> dict[sympy.Symbol, int] | None:
         """The sizes of the dimensions in a call. None: the trace is not valid for them."""
         found: dict[sympy.Symbol, int] = {}
@@ -342,7 +347,7 @@ class Traces:
 
     def misfit(self, leaves: Sequence[Any], names: Sequence[str]) -> str | None:
         """The first rule of a trace that these sizes break, in words."""
-        for kept in (k for many in self._kept.values() for k in many):
+        for kept in (k for many in self._kept.values() for k in many if k.is_of_such(leaves)):
             settled = kept.settled
             values: dict[sympy.Symbol, int] = {}
             for (i, d), expr in settled.places.items():
