@@ -57,20 +57,29 @@ static void add_jobs(const struct bound *b, const struct target *t)
     assert_true(found);
 }
 
-static void check_target(const char *name, const char *cc, int from, int every)
+/* Runs every `every`th example from `from` on, or those of one solver. */
+static void check(const char *name, const char *cc, int cores, const char *solver, int from, int every)
 {
     struct target t;
     assert_int_equal(target_named(the_ctx, name, &t), 0);
-    t.cores = 2;
+    t.cores = cores;
     jobs.n = 0;
     jobs.serial++;
     const char *only = getenv("DNN_TEST_ONLY");
-    for (int i = from; i < COUNT_OF(examples); i += step_of_cases(every))
-        if (!only || strstr(examples[i].name, only)) add_jobs(bound_example(i), &t);
+    for (int i = from; i < COUNT_OF(examples); i += step_of_cases(every)) {
+        const struct example *e = &examples[i];
+        if ((only && !strstr(e->name, only)) || (solver && (!e->must || strcmp(e->must, solver)))) continue;
+        add_jobs(bound_example(i), &t);
+    }
     if (!jobs.n) return;
     compile_jobs(cc, &t);
     for (int i = 0; i < jobs.n; i++) run_job(the_ctx, &jobs.at[i]);
     for (int k = 0; k < PARTS; k++) dlclose(parts[k]);
+}
+
+static void check_target(const char *name, const char *cc, int from, int every)
+{
+    check(name, cc, 2, NULL, from, every);
 }
 
 static void avx512(void **state)
@@ -94,6 +103,15 @@ static void sse2(void **state)
     (void)state;
 #if defined __x86_64__
     check_target("sse2", "gcc", 1, 3);
+#endif
+}
+/* A task has whole rows there. */
+static void gemv_on_one_core(void **state)
+{
+    (void)state;
+#if defined __x86_64__
+    if (__builtin_cpu_supports("avx512f")) check("avx512", "gcc", 1, "gemv", 0, 1);
+    check("sse2", "gcc", 1, "gemv", 0, 1);
 #endif
 }
 static void with_clang(void **state)
@@ -289,8 +307,9 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512), cmocka_unit_test(avx2),
-                                       cmocka_unit_test(sse2),   cmocka_unit_test(with_clang),
-                                       cmocka_unit_test(neon),   cmocka_unit_test(random_problems)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512),         cmocka_unit_test(avx2),
+                                       cmocka_unit_test(sse2),           cmocka_unit_test(gemv_on_one_core),
+                                       cmocka_unit_test(with_clang),     cmocka_unit_test(neon),
+                                       cmocka_unit_test(random_problems)};
     return cmocka_run_group_tests_name("dnn", tests, set_up, tear_down);
 }

@@ -3,14 +3,16 @@
  * - rows: the sum runs along contiguous memory. A group is as many dot products; a tree of shuffles then reduces the
  *   vectors of partial sums to one vector of results.
  * - columns: the results run along contiguous memory. A task adds multiples of the matrix's rows, a few at a time, to
- *   the sums of some groups, which stay in L1: it walks along the rows, so that it needs few pages at once. */
+ *   the sums of some groups, which stay in L1: it walks along the rows, so that it needs few pages at once. Where it
+ *   has whole rows, those that are added together lie apart, and each walks through a part of the memory from its
+ *   start to its end, which processors fetch ahead best. */
 #include "dnn/epilogue.h"
 #include "dnn/solvers.h"
 
 #define SAY(...) arena_printf(g->p.arena, __VA_ARGS__)
 
-#define ROWS 8         /* of the matrix that are added together, for columns */
-#define MOST_GROUPS 64 /* of a task, for columns */
+#define ROWS 8          /* of the matrix that are added together, for columns, and twice as many with 32 registers */
+#define MOST_GROUPS 256 /* of a task, for columns */
 
 struct gemv {
     struct problem p;
@@ -20,6 +22,8 @@ struct gemv {
     struct axis n;          /* columns: it has unit stride in b */
     int64_t nouter, groups; /* groups of `lanes` results; sizes */
     int64_t each;           /* groups of a task, a number */
+    bool apart;             /* columns: a task has whole rows, which lie one behind the other */
+    int rows;               /* columns: that are added together */
     int64_t nrun;           /* runs of K, a number */
     const char *sum;        /* how names of sums begin: s0, s1, .. are dimensions where sizes vary */
 };
@@ -63,10 +67,10 @@ static int lanes_of(const struct gemv *g, const struct target *t)
     return lanes;
 }
 
-/* Two tasks for each core, if there are enough groups. */
+/* Two tasks for each of several cores, if there are enough groups. */
 static int64_t groups_of_task(const struct gemv *g, const struct target *t)
 {
-    const int64_t n = size_about(g->groups), all = n * size_about(g->nouter), tasks = 2 * (int64_t)t->cores;
+    const int64_t n = size_about(g->groups), all = n * size_about(g->nouter), tasks = t->cores > 1 ? 2 * t->cores : 1;
     return g->columns ? MAX(1, MIN(MIN((all + tasks - 1) / tasks, n), MOST_GROUPS)) : 1;
 }
 
@@ -85,6 +89,9 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
         out->nouter = axes_size(&out->outer);
         out->groups = size_ceil_div(out->n.size, out->lanes);
         out->each = groups_of_task(out, sc->target);
+        const struct axis *run = &out->k.at[out->k.n - 1];
+        out->apart = size_le(out->groups, out->each) && axis_stride(run, out->p.b.view.s) == out->n.size;
+        out->rows = out->lanes * out->p.bytes == 64 && !out->apart ? 2 * ROWS : ROWS;
         out->sum = out->p.varies ? "sum" : "s";
         return true;
     }
@@ -106,8 +113,8 @@ static int64_t tasks(const struct gemv *g)
 static double step_cycles(const struct gemv *g)
 {
     const double len = (double)MAX(1, size_about(g->k.at[g->k.n - 1].size)), k = len * (double)g->nrun;
-    const int64_t left = (int64_t)len % ROWS;
-    return 1 + 2 * (g->columns ? ((double)((int64_t)len / ROWS) + (double)left) / len : g->lanes / k);
+    const int64_t rest = (int64_t)len % g->rows, passes = (int64_t)len / g->rows + rest / ROWS + rest % ROWS;
+    return 1 + 2 * (g->columns ? (double)passes / len : g->lanes / k);
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
@@ -256,7 +263,7 @@ static void sums_function(const struct gemv *g, struct text *out, const char *ty
 {
     const struct problem *p = &g->p;
     const struct axis *run = &g->k.at[g->k.n - 1];
-    add_rows_function(g, out, type, ROWS);
+    for (int n = g->rows; n >= ROWS; n /= 2) add_rows_function(g, out, type, n);
     add_rows_function(g, out, type, 1);
     text_put(out,
              "/* The products of a with `columns` columns of b. There is room for a vector in front of the sums. */\n");
@@ -269,8 +276,15 @@ static void sums_function(const struct gemv *g, struct text *out, const char *ty
     text_line(out, "for (int64_t n = 0; n < columns; n += %d) *(%s *)(sum + n) = (%s){0};", g->lanes, type, type);
     if (!size_le(g->lanes, g->n.size)) few_columns(g, out);
     open_runs(g, out);
-    text_line(out, "for (; k + %d <= len; k += %d) @add%d(ai + k * sa, sa, bi + k * sb, sb, sum, columns);", ROWS, ROWS,
-              ROWS);
+    if (g->apart) {
+        text_line(out, "const int64_t part = len / %d;", ROWS);
+        text_line(out, "for (; k < part; k++) @add%d(ai + k * sa, part * sa, bi + k * sb, part * sb, sum, columns);",
+                  ROWS);
+        text_line(out, "k *= %d;", ROWS);
+    }
+    for (int n = g->rows; !g->apart && n >= ROWS; n /= 2)
+        text_line(out, "for (; k + %d <= len; k += %d) @add%d(ai + k * sa, sa, bi + k * sb, sb, sum, columns);", n, n,
+                  n);
     text_line(out, "for (; k < len; k++) @add1(ai + k * sa, bi + k * sb, sum, columns);");
     text_close(out, "}");
     text_line(out, "const int64_t last = (columns - 1) / %d * %d;", g->lanes, g->lanes);
