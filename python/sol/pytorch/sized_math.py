@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from .messages import in_message
 from .problems import LIBRARY
@@ -141,15 +142,14 @@ def _dims(i: Any) -> int:
     return i.ndim if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) else 1
 
 
-def _get(x: torch.Tensor, index: Any) -> Any:
-    return _GET(*_selected(x, index))
+class _Indices(TorchFunctionMode):
+    """Indices take sizes that vary. (Methods of torch.Tensor that are replaced and put back again leave a tensor that Python takes for a
+    sequence, of which torch.tensor wants the length.)"""
 
-
-def _set(x: torch.Tensor, index: Any, value: Any) -> None:
-    _SET(*_selected(x, index), value)
-
-
-_GET, _SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.__getitem__ or func is torch.Tensor.__setitem__:
+            args = *_selected(*args[:2]), *args[2:]
+        return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
@@ -160,8 +160,6 @@ def expressions() -> Iterator[None]:
         *((kind, name, _written(kind, name)) for kind in _NUMBERS for name in _STRINGS),
         (torch, "linspace", _spaced(torch.linspace, lambda at: at)),
         (torch, "logspace", _spaced(torch.logspace, lambda at, base=10.0: torch.pow(base, at))),
-        (torch.Tensor, "__getitem__", _get),
-        (torch.Tensor, "__setitem__", _set),
         *((kind, name, _compared(kind, name)) for kind in (torch.SymInt, torch.SymFloat) for name in _COMPARISONS),
         (torch.nn.functional, "min", _least),  # of affine_grid, which asks whether a size is 0 or 1
     ]
@@ -169,7 +167,8 @@ def expressions() -> Iterator[None]:
     for row in changed:
         setattr(*row)
     try:
-        yield
+        with _Indices():
+            yield
     finally:
         for owner, name, old in before:
             delattr(owner, name) if old is None else setattr(owner, name, old)
