@@ -9,7 +9,8 @@ import dims_help
 import families
 import pytest
 import sol
-from every_network import ALL, assert_gradients, assert_results, made
+from every_network import ALL, assert_gradients, assert_gradients_in_double, assert_results, made
+from torch_help import to_double
 
 SAMPLE = ("linear", "gpt_rotary", "lstm", "tcn", "pointnet", "twins", "experts", "table", "bert (masked LM)")
 TRAINED = ("linear", "experts")
@@ -71,6 +72,12 @@ EACH = {
 }
 
 
+# Networks whose gradients are compared in float64 alone, and why.
+IN_DOUBLE = {
+    "googlenet": "in float32, activations on the other side of a kink than in float64 change gradients by 1e-3, in PyTorch as in SOL",
+}
+
+
 @pytest.fixture(autouse=True)
 def untuned(torchvision, monkeypatch):
     monkeypatch.setitem(sol.config, "autotune", "off")
@@ -84,11 +91,14 @@ def check(name, torchvision, compare):
             sol.dims(model, *args, **kwargs)
         return
     vdims = VDIMS.get(name, (True, ""))[0]
+    backward = compare is assert_gradients
+    if backward and name in IN_DOUBLE:
+        model, args, kwargs, compare = model.double(), *to_double((args, kwargs)), assert_gradients_in_double
     optimized, double = sol.optimize(copy.deepcopy(model), *args, vdims=vdims, **kwargs), families.plain(model).double()
     model = families.plain(model)
     for sizes in dims_help.chosen(optimized, vdims):
         compare(optimized, model, double, dims_help.resized(optimized, args, kwargs, sizes))
-    ran = [p for p in optimized._sol.programs.values() if (p.gradient is not None) == (compare is assert_gradients)]
+    ran = [p for p in optimized._sol.programs.values() if (p.gradient is not None) == backward]
     assert len(ran) == PROGRAMS.get(name, (1, ""))[0]
     assert not [p.net.peak for p in ran if "* 0B" in p.net.peak]
 
