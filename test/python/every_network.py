@@ -83,7 +83,7 @@ def assert_gradients(optimized, model, double, given):
         assert_as_good([got[n] for n in real], [eager[n] for n in real], [exact[n] for n in real], 4, 1e-5, draw)
 
 
-def assert_gradients_in_double(optimized, _, double, given):
+def assert_gradients_in_double(optimized, double, given):
     """Gradients of networks in float64 whose kinks hide errors in float32."""
     exact, got = reference(double, *given), gradients(optimized, *given)
     assert got.keys() == exact.keys()

@@ -1,7 +1,7 @@
 """Functions of Python's module math, for sizes that vary: during a trace with symbols, `math.sqrt(x.shape[1])` is an expression, as
 `x.shape[1] ** 0.5` is. Python would convert the size to a number, and the trace would be valid for that alone. A string is no
 expression, so there a size is taken as a number, as int() does; PyTorch would write the name of the symbol. What the model compares
-is a truth value."""
+is a truth value. Indices and `torch.linspace` take sizes, too."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _selected(x: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
     rest = x.ndim - sum(used)
     for k in reversed(range(len(rows))):
         if _varies(rows[k]):
-            dim = sum(used[:k]) + (rest if Ellipsis in [r for r in rows[:k] if r is Ellipsis] else 0)
+            dim = sum(used[:k]) + (rest if any(r is Ellipsis for r in rows[:k]) else 0)
             x = x.select(dim, rows[k] + x.shape[dim] if rows[k] < 0 else rows[k])
             del rows[k], used[k]
     return x, tuple(rows)

@@ -370,8 +370,8 @@ def _broken(kept: Kept, values: Mapping[sympy.Symbol, int], names: Sequence[str]
     if not broken:
         return None
     rule, cause = next((b for b in broken if not is_apart(b[0])), broken[0])
-    listed = next((row for row in kept.listed if values.keys() >= set(row.dims) and not row.at(values)), None)
-    text, dims = (listed.text, listed.dims) if listed else (shown(rule, settled), rule.free_symbols)
+    row = next((r for r in kept.listed if values.keys() >= set(r.dims) and not r.at(values)), None)
+    text, dims = (row.text, row.dims) if row else (shown(rule, settled), rule.free_symbols)
     return f"{text} does not hold{_where(kept, dims, values, names)}: {cause}"
 
 
