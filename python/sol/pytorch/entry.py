@@ -46,7 +46,7 @@ def optimize_module(
         ]
     elif free := vary.free(declared):
         state.traces = vary.Traces(free)
-    state.declared = declared, outline(spec), arguments.present(leaves, spec), vdims is True
+    state.declared = vary.Declared(declared, outline(spec), arguments.present(leaves, spec), vdims is True)
     absent = frozenset(
         i for i, (leaf, e) in enumerate(zip(leaves, stand_ins, strict=True)) if arguments.is_absent(leaf, e)
     )

@@ -45,8 +45,6 @@ _ADVICE = {
     "drawn": "Set LayerDrop, if it is that, to 0 in the configuration",
     "checked": "Take another implementation of that layer, if there is one",
 }
-# leaves (Input for tensors), structure, which arguments are given, whether all sizes of calls with others vary, too
-Declared = tuple[list[Any], str, frozenset[Any], bool]
 _UNTRACKED = "does not require grad"  # in messages of torch.autograd.grad
 MAX_PROGRAMS = 16  # of one model; each has its own packed parameters
 MOST_TRIES = 100  # of one call; each uses the values that the network computed in the one before
@@ -96,9 +94,9 @@ class State:
 
     runs_hooks = False  # whether the caller runs the hooks of the modules
 
-    def __init__(self, declared: Declared | None, signature: inspect.Signature | None) -> None:
+    def __init__(self, declared: vary.Declared | None, signature: inspect.Signature | None) -> None:
         self.declared = declared  # the arguments of sol.optimize; None: any call
-        free = vary.free(declared[0]) if declared else {}
+        free = vary.free(declared.leaves) if declared else {}
         self.traces = (
             vary.Traces(free) if free or declared == vary.ANY_CALL else None
         )  # shared by programs of several sizes
@@ -457,8 +455,8 @@ class State:
 
     def _free(self, leaves: Sequence[Any], spec: pytree.TreeSpec) -> vary.Free:
         """The dimensions of a call that may vary."""
-        same = self.declared is None or arguments.present(leaves, spec) == self.declared[2]
-        if not same and self.declared and self.declared[3]:
+        same = self.declared is None or arguments.present(leaves, spec) == self.declared.present
+        if not same and self.declared and self.declared.others:
             return vary.every(leaves)
         return self.traces.free if self.traces is not None and same else {}
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -414,8 +414,16 @@ def say(name: str, kept: Kept) -> None:
 # -- which dimensions vary
 
 
-# declared: all sizes of all calls vary
-ANY_CALL: tuple[list[Any], str, frozenset[Any], bool] = ([], "any call", frozenset({"any"}), True)
+class Declared(NamedTuple):
+    """The arguments of sol.optimize."""
+
+    leaves: list[Any]  # Input for tensors
+    structure: str
+    present: frozenset[Any]  # which arguments are given
+    others: bool  # whether all sizes of calls with other arguments vary, too
+
+
+ANY_CALL = Declared([], "any call", frozenset({"any"}), True)  # all sizes of all calls vary
 
 
 def every(leaves: Sequence[Any]) -> dict[Place, Dim]:
